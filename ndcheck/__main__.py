@@ -1,0 +1,7 @@
+"""``python -m ndcheck``."""
+
+import sys
+
+from ndcheck.cli import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""What a dialect is: a typed model, a reading of its own words, a translation into a Run, and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from ndcheck.document import Document
+from ndcheck.facts import Facts
+from ndcheck.rules.judge import Verdicts, judge
+from ndcheck.rules.rule import Rule
+from ndcheck.run import Run
+from ndcheck.settings import Settings
+from ndcheck.values import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One framework's config language.
+
+    ``markers`` are keys that no other framework's file has at top level. ``model_path`` finds the value
+    that may name a local model directory.
+    """
+
+    name: str
+    summary: str
+    markers: frozenset[str]
+    model: type[BaseModel]
+    resolve: Callable[[Mapping[Any, Any]], Settings]
+    to_run: Callable[[Settings, Facts], Run]
+    model_path: Callable[[Settings], Value[str] | None]
+    rules: tuple[Rule[Any], ...]
+
+    def recognises(self, mapping: Mapping[Any, Any]) -> bool:
+        """The mapping has a key that only this dialect has."""
+        return not self.markers.isdisjoint(key for key in mapping if isinstance(key, str))
+
+
+class Examination(NamedTuple):
+    """One config, read and judged."""
+
+    settings: Settings
+    run: Run
+    verdicts: Verdicts
+
+
+def examine(
+    dialect: Dialect, mapping: Mapping[Any, Any], facts: Facts, document: Document | None = None
+) -> Examination:
+    """Read a mapping in a dialect and put every rule of it to the question.
+
+    With ``document``, the rules about the text itself run too.
+    """
+    settings = dialect.resolve(mapping)
+    run = dialect.to_run(settings, facts)
+    subjects = (settings, run) if document is None else (document, settings, run)
+    return Examination(settings, run, judge(dialect.rules, *subjects))

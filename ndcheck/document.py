@@ -1,0 +1,427 @@
+"""YAML text -> the values that PyYAML's safe loader gives, with the span of every key and value.
+
+The reading is PyYAML's (YAML 1.1), because that is what axolotl and accelerate get: ``2e-5`` is a
+string, ``no`` is false, the last of two equal keys wins. Built on libyaml's event stream, so that
+aliases keep the place where they are used and duplicate keys are seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+from ndcheck.values import Path
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML built without libyaml: the same events, ten times slower
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+MAX_DEPTH = 100
+"""Nesting beyond this is refused: no config needs it, and recursion elsewhere would not survive it."""
+
+_MERGE = "tag:yaml.org,2002:merge"
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_STR = "tag:yaml.org,2002:str"
+_CONTAINER_TAGS = {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+
+
+class Span(NamedTuple):
+    """Half-open range of character offsets."""
+
+    start: int
+    end: int
+
+
+class Position(NamedTuple):
+    """A place as people count it: both from 1, columns in characters."""
+
+    line: int
+    column: int
+
+
+class Place(NamedTuple):
+    """Where one entry stands: ``key`` is None for a list item."""
+
+    key: Span | None
+    value: Span
+
+    @property
+    def whole(self) -> Span:
+        """From the key to the end of the value."""
+        if self.key is None:
+            return self.value
+        # A merged or aliased value may stand elsewhere; then the key alone is the place.
+        return Span(self.key.start, self.value.end) if self.value.end >= self.key.end else self.key
+
+
+class Problem(NamedTuple):
+    """Something wrong with the text itself. ``kind`` is the name of the rule that reports it."""
+
+    kind: str
+    message: str
+    span: Span
+    related: tuple[tuple[Span, str], ...] = ()
+
+
+class TextEdit(NamedTuple):
+    """Replace the characters ``start:end`` by ``text``."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(slots=True)
+class Node:
+    """One value of the file: its span, what PyYAML makes of it, and, for a collection, its parts."""
+
+    span: Span
+    value: Any = None
+    text: str | None = None  # scalars: the source without quotes
+    plain: bool = False  # scalars: written without quotes
+    entries: dict[Any, Entry] | None = None
+    items: list[Entry] | None = None
+    is_open: bool = False
+
+
+class Entry(NamedTuple):
+    """A key (None in a list) and the node behind it; ``span`` is where the value is written here."""
+
+    key: Span | None
+    node: Node
+    span: Span
+
+
+@dataclass(slots=True)
+class Document:
+    """One file: text, values, positions, and what was wrong while reading."""
+
+    text: str
+    root: Node | None = None
+    problems: list[Problem] = field(default_factory=list)
+    _line_starts: list[int] = field(default_factory=list)
+
+    @property
+    def data(self) -> Any:
+        """The values as PyYAML's safe loader would return them; None if the text cannot be read."""
+        return self.root.value if self.root is not None else None
+
+    def position(self, offset: int) -> Position:
+        """Line and column of a character offset."""
+        if not self._line_starts:
+            self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(self.text))]
+        line = bisect_right(self._line_starts, offset)
+        return Position(line, offset - self._line_starts[line - 1] + 1)
+
+    def line(self, number: int) -> str:
+        """Text of a line, counted from 1, without its end."""
+        self.position(0)
+        start = self._line_starts[number - 1]
+        end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)
+        return self.text[start:end].rstrip("\r\n")
+
+    def locate(self, path: Path) -> Place | None:
+        """Where the entry at ``path`` is written; None if it is not in the file."""
+        entry = self.entry(path)
+        return Place(entry.key, entry.span) if entry else None
+
+    def entry(self, path: Path) -> Entry | None:
+        """The entry at ``path``; None if it is not in the file."""
+        node, entry = self.root, None
+        for part in path:
+            if node is None:
+                return None
+            if node.entries is not None:
+                entry = node.entries.get(part)
+            elif node.items is not None and isinstance(part, int) and 0 <= part < len(node.items):
+                entry = node.items[part]
+            else:
+                return None
+            node = entry.node if entry else None
+        return entry if node is not None else None
+
+    def scalars(self) -> Iterator[tuple[Path, Entry]]:
+        """Every scalar as it is written, once: what aliases repeat is not walked again."""
+        if self.root is None:
+            return
+        seen: set[int] = set()
+        stack: list[tuple[Path, Node]] = [((), self.root)]
+        while stack:
+            path, node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            children = enumerate(node.items) if node.items is not None else (node.entries or {}).items()
+            for key, entry in children:
+                if entry.node.text is None:
+                    stack.append(((*path, key), entry.node))
+                elif id(entry.node) not in seen:
+                    seen.add(id(entry.node))
+                    yield (*path, key), entry
+
+
+def read(text: str) -> Document:
+    """Read a YAML text. Never raises: what is wrong is in ``problems``, and ``root`` is then None if nothing can be read."""
+    text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark, nor do editors
+    document = Document(text)
+    builder = _Builder(document)
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            if not builder.take(event):
+                break
+    except yaml.YAMLError as error:
+        document.root = None
+        document.problems = [_syntax_problem(error, text)]
+    except (ValueError, UnicodeError) as error:  # libyaml refuses lone surrogates while encoding
+        document.root = None
+        document.problems = [Problem("yaml-syntax", f"cannot be read as YAML: {error}", Span(0, 0))]
+    return document
+
+
+def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
+    """The text with every edit made. Raises ValueError if two edits overlap."""
+    ordered = sorted(set(edits))
+    for before, after in itertools.pairwise(ordered):
+        if after.start < before.end or (after.start, after.end) == (before.start, before.end):
+            raise ValueError(f"edits at {before.start}:{before.end} and {after.start}:{after.end} overlap")
+    for edit in reversed(ordered):
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        character = error.character if isinstance(error.character, str) else chr(error.character)
+        where = text.find(character) if isinstance(error.position, int) else -1
+        start = max(where, 0)
+        return Problem(
+            "yaml-syntax", f"character U+{ord(character):04X} is not allowed in YAML", Span(start, start + 1)
+        )
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    said = getattr(error, "problem", None) or getattr(error, "context", None) or "cannot be read"
+    start = min(mark.index, len(text)) if mark else 0
+    context_mark = getattr(error, "context_mark", None)
+    related: tuple[tuple[Span, str], ...] = ()
+    if context_mark is not None and context_mark.index != start:
+        opened = min(context_mark.index, len(text))
+        related = ((Span(opened, opened + 1), getattr(error, "context", None) or "it began here"),)
+    return Problem("yaml-syntax", str(said), Span(start, min(start + 1, len(text))), related)
+
+
+class _Frame:
+    """A collection that is being read."""
+
+    __slots__ = ("duplicates", "key", "key_span", "merges", "node", "own")
+
+    def __init__(self, node: Node):
+        self.node = node
+        self.key: Any = _NO_KEY
+        self.key_span: Span | None = None
+        self.own: dict[Any, Entry] = {}
+        self.merges: list[tuple[Node, Span]] = []
+
+
+_NO_KEY: Any = object()
+
+
+class _Builder:
+    """Turns parser events into nodes, without recursion, so that depth cannot overflow the stack."""
+
+    def __init__(self, document: Document):
+        self.document = document
+        self.anchors: dict[str, Node] = {}
+        self.stack: list[_Frame] = []
+        self.documents = 0
+
+    def take(self, event: yaml.Event) -> bool:
+        """Consume one event; False stops the reading."""
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event)
+            self._anchor(event, node)
+            self._attach(node, node.span)
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            return self._open(event)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close(event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents == 2:
+                self._problem("yaml-syntax", "a second document starts here; the launcher reads only one", _span(event))
+                return False
+        return True
+
+    def _problem(self, kind: str, message: str, span: Span, *related: tuple[Span, str]) -> None:
+        self.document.problems.append(Problem(kind, message, span, related))
+
+    def _anchor(self, event: yaml.NodeEvent, node: Node) -> None:
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+
+    def _open(self, event: yaml.CollectionStartEvent) -> bool:
+        start = _span(event).start
+        node = Node(Span(start, start), is_open=True)
+        if isinstance(event, yaml.MappingStartEvent):
+            node.value, node.entries = {}, {}
+        else:
+            node.value, node.items = [], []
+        if event.tag not in _CONTAINER_TAGS:
+            self._problem("yaml-tag", f"tag {event.tag} is not read here: plain mappings and lists are", _span(event))
+        self._anchor(event, node)
+        self._attach(node, node.span)
+        self.stack.append(_Frame(node))
+        if len(self.stack) > MAX_DEPTH:
+            self._problem("yaml-nesting", f"nested more than {MAX_DEPTH} levels deep", Span(start, start + 1))
+            self.document.root = None
+            return False
+        return True
+
+    def _close(self, event: yaml.CollectionEndEvent) -> None:
+        frame = self.stack.pop()
+        node = frame.node
+        if node.entries is not None:
+            _merge(frame)
+        # The mark of a block collection's end lies at the next token, past blank lines and comments.
+        mark = _span(event)
+        end = mark.end if mark.end > mark.start else _last_end(frame)
+        node.span = Span(node.span.start, max(end, node.span.start))
+        node.is_open = False
+        if self.stack:
+            self._respan(node)
+
+    def _respan(self, node: Node) -> None:
+        """The parent noted the child's span before the child's end was known."""
+        parent = self.stack[-1]
+        if parent.node.items is not None:
+            parent.node.items[-1] = Entry(None, node, node.span)
+        else:
+            for key, entry in reversed(parent.own.items()):
+                if entry.node is node:
+                    parent.own[key] = Entry(entry.key, node, node.span)
+                    break
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        node = self.anchors.get(str(event.anchor))
+        if node is None:
+            self._problem("yaml-syntax", f"alias *{event.anchor} has no anchor before it", _span(event))
+            node = Node(_span(event), text="")
+        elif node.is_open:
+            self._problem("yaml-alias", f"alias *{event.anchor} stands inside what it stands for", _span(event))
+            node = Node(_span(event), text="")
+        self._attach(node, _span(event))
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+        plain = bool(event.implicit[0])
+        node = Node(_span(event), text=event.value, plain=plain and event.style is None)
+        tag = event.tag if event.tag not in (None, "!") else _resolve(event.value) if plain else _STR
+        if tag == _MERGE and self.stack and self.stack[-1].node.entries is not None and self.stack[-1].key is _NO_KEY:
+            node.value = _MERGE
+            node.plain = True
+            return node
+        build = yaml.constructor.SafeConstructor.yaml_constructors.get(tag)
+        if build is None:
+            self._problem("yaml-tag", f"PyYAML cannot build the tag {tag}", node.span)
+            return node
+        try:
+            node.value = build(_CONSTRUCTOR, yaml.ScalarNode(tag, event.value))
+        except (ValueError, OverflowError, KeyError, yaml.YAMLError) as error:
+            said = getattr(error, "problem", None) or error
+            self._problem("yaml-scalar", f"{event.value[:60]} cannot be read: {said}", node.span)
+        return node
+
+    def _attach(self, node: Node, span: Span) -> None:
+        if not self.stack:
+            self.document.root = node
+            return
+        frame = self.stack[-1]
+        if frame.node.items is not None:
+            frame.node.items.append(Entry(None, node, span))
+            frame.node.value.append(node.value)
+        elif frame.key is _NO_KEY:
+            self._key(frame, node, span)
+        else:
+            self._value(frame, node, span)
+
+    def _key(self, frame: _Frame, node: Node, span: Span) -> None:
+        frame.key, frame.key_span = node.value, span
+        if node.text is None:
+            self._problem("yaml-key", "a list or mapping cannot be a key", Span(span.start, span.start + 1))
+            frame.key = f"(key {len(frame.own) + 1})"
+
+    def _value(self, frame: _Frame, node: Node, span: Span) -> None:
+        key, key_span = frame.key, frame.key_span
+        frame.key = _NO_KEY
+        assert key_span is not None
+        if key is _MERGE:
+            self._note_merge(frame, node, span)
+            return
+        entry = Entry(key_span, node, span)
+        earlier = frame.own.pop(key, None)
+        frame.own[key] = entry
+        if earlier is not None:
+            self._duplicate(key, earlier, entry)
+
+    def _duplicate(self, key: Any, earlier: Entry, entry: Entry) -> None:
+        assert entry.key is not None
+        assert earlier.key is not None
+        line = self.document.position(earlier.key.start).line
+        same = entry.node.text is not None and entry.node.value == earlier.node.value
+        kind = "duplicate-key-same-value" if same else "duplicate-key"
+        message = f"{key} is set twice, first on line {line}; PyYAML keeps only the last"
+        self._problem(kind, message, entry.key, (earlier.key, "set here first; this value is lost"))
+
+    def _note_merge(self, frame: _Frame, node: Node, span: Span) -> None:
+        merged = [entry.node for entry in node.items] if node.items is not None else [node]
+        if any(item.entries is None or item.is_open for item in merged):
+            self._problem("yaml-merge", "<< needs a mapping, or a list of mappings", span)
+            return
+        frame.merges.extend((item, span) for item in merged)
+
+
+def _merge(frame: _Frame) -> None:
+    """Fill a mapping: what << brings first (the earlier of several wins), then its own keys."""
+    entries = frame.node.entries
+    assert entries is not None
+    for node, _ in reversed(frame.merges):
+        entries.update(node.entries or {})
+    for key, entry in frame.own.items():
+        entries.pop(key, None)
+        entries[key] = entry
+    frame.node.value.update((key, entry.node.value) for key, entry in entries.items())
+
+
+def _last_end(frame: _Frame) -> int:
+    last: Entry | None = None
+    if frame.node.items is not None:
+        last = frame.node.items[-1] if frame.node.items else None
+        ends = [last.span.end] if last else []
+    else:
+        ends = [max(entry.span.end, entry.key.end if entry.key else 0) for entry in frame.own.values()]
+        ends += [span.end for _, span in frame.merges]
+    return max(ends, default=frame.node.span.start)
+
+
+def _span(event: yaml.Event) -> Span:
+    assert event.start_mark is not None
+    assert event.end_mark is not None
+    return Span(event.start_mark.index, event.end_mark.index)
+
+
+def _resolve(text: str) -> str:
+    """The tag that PyYAML's safe loader gives to a plain scalar."""
+    resolvers = yaml.SafeLoader.yaml_implicit_resolvers
+    for tag, pattern in [*resolvers.get(text[:1], ()), *resolvers.get(None, ())]:
+        if pattern.match(text):
+            return str(tag)
+    return _STR
+
+
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()

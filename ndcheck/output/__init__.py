@@ -1,0 +1,1 @@
+"""Findings in, a string out: one function for each format."""

@@ -1,0 +1,193 @@
+"""Rules that hold for axolotl alone: what its own code demands, drops or derives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.rules.conditions import above, equals, is_set, on, one_of
+from ndcheck.rules.rule import Rule, conditional, rule
+from ndcheck.settings import Settings
+
+FLASH = "attn_implementation: flash_attention_2\n"
+RING_BACKENDS = (
+    "flash_attention_2",
+    "flash_attention_3",
+    "kernels-community/flash-attn2",
+    "kernels-community/flash-attn3",
+)
+
+CP_FLASH_ATTENTION = conditional(
+    "AX101",
+    "cp-flash-attention",
+    Severity.ERROR,
+    Settings,
+    summary="Context parallelism needs flash attention",
+    why="axolotl's ring attention is built on the flash attention kernels; with any other backend each rank would "
+    "attend to its own slice only, so axolotl refuses. Sparse attention kernels of GLM bring their own.",
+    when=above("context_parallel_size", 1) & ~on("use_glm_dsa_kernels"),
+    then=one_of("attn_implementation", *RING_BACKENDS),
+    message="{context_parallel_size} needs flash attention, not {attn_implementation}",
+    fix=Fix(
+        "set attn_implementation: flash_attention_2", edits=(SetValue(("attn_implementation",), "flash_attention_2"),)
+    ),
+    evidence="axolotl 0.18 validation.py:1652",
+    bad="context_parallel_size: 2\nattn_implementation: sdpa\n",
+    good=f"context_parallel_size: 2\n{FLASH}",
+    given={"world_size": 2},
+)
+
+CP_PACKING_MICRO_BATCH = conditional(
+    "AX102",
+    "cp-packing-micro-batch",
+    Severity.ERROR,
+    Settings,
+    summary="Packing under context parallelism needs a micro batch of 1",
+    why="The variable-length ring kernel takes one packed row at a time; axolotl refuses more.",
+    when=above("context_parallel_size", 1) & on("sample_packing") & ~on("use_glm_dsa_kernels"),
+    then=~above("micro_batch_size", 1),
+    message="{micro_batch_size} with {sample_packing} and {context_parallel_size}: packed rows go through one at a time",
+    fix=Fix(
+        "set micro_batch_size: 1 and raise gradient_accumulation_steps instead",
+        edits=(SetValue(("micro_batch_size",), "1"),),
+    ),
+    evidence="axolotl 0.18 validation.py:1659",
+    bad=f"context_parallel_size: 2\nsample_packing: true\nmicro_batch_size: 2\n{FLASH}",
+    good=f"context_parallel_size: 2\nsample_packing: true\nmicro_batch_size: 1\n{FLASH}",
+    given={"world_size": 2},
+)
+
+ACCUMULATION_AND_BATCH_SIZE = conditional(
+    "AX202",
+    "accumulation-and-batch-size",
+    Severity.ERROR,
+    Settings,
+    summary="gradient_accumulation_steps and batch_size are both set",
+    why="Either follows from the other and micro_batch_size; axolotl refuses both, agreeing or not.",
+    when=on("gradient_accumulation_steps", raw=True),
+    then=~on("batch_size", raw=True),
+    message="{batch_size} and {gradient_accumulation_steps} are both set",
+    fix=Fix("remove batch_size"),
+    evidence="axolotl 0.18 validation.py:272",
+    bad="batch_size: 8\n",
+    good="",
+)
+
+
+@rule(
+    "AX201",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 validation.py:218: at least two of the three, 0 counts as missing",
+    bad="gradient_accumulation_steps: null\n",
+    good="gradient_accumulation_steps: 1\n",
+)
+def batch_fields_missing(settings: Settings) -> Iterator[Violation]:
+    """Fewer than two of micro_batch_size, gradient_accumulation_steps and batch_size are written.
+
+    axolotl looks at what is written before it fills in defaults, so a default does not count.
+    """
+    keys = ("micro_batch_size", "gradient_accumulation_steps", "batch_size")
+    written = [settings.written(key) for key in keys]
+    set_values = [value for value in written if value is not None and value.value]
+    if len(set_values) < 2:
+        missing = [key for key, value in zip(keys[:2], written, strict=False) if value not in set_values]
+        message = f"set at least two of {', '.join(keys)}; defaults do not count"
+        yield Violation(place(*set_values, *written), message, fix=Fix(f"add {' and '.join(missing)}"))
+
+
+@rule(
+    "AX203",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 config/__init__.py:202, run: accumulation stays 1, while step counts use batch_size",
+    bad="batch_size: 32\nmicro_batch_size: 4\n",
+    good="gradient_accumulation_steps: 8\nmicro_batch_size: 4\n",
+    given={"drop": ["gradient_accumulation_steps"]},
+)
+def batch_size_without_effect(settings: Settings) -> Iterator[Violation]:
+    """batch_size is written and gradient_accumulation_steps is not.
+
+    axolotl computes the accumulation from batch_size only if gradient_accumulation_steps is empty, but
+    that key's default is 1. The run accumulates nothing, while the number of steps, and with it the
+    learning-rate schedule, is computed from batch_size.
+    """
+    total, micro = settings.written("batch_size"), settings.value("micro_batch_size")
+    if total is None or not total.value or settings.written("gradient_accumulation_steps") is not None:
+        return
+    if micro is None or not micro.value or total.value == micro.value:
+        return
+    steps = max(total.value // micro.value, 1)
+    message = (
+        f"{total} has no effect: gradient_accumulation_steps defaults to 1, so a step takes {micro.value} rows a rank"
+    )
+    fix = Fix(f"write gradient_accumulation_steps: {steps} instead of batch_size")
+    yield Violation(place(total), message, notes(micro), fix)
+
+
+def _required(code: str, key: str, example: str) -> Rule[Settings]:
+    return conditional(
+        code,
+        f"{key.replace('_', '-')}-required",
+        Severity.ERROR,
+        Settings,
+        summary=f"{key} is missing",
+        why="axolotl has no default for it and refuses the file.",
+        when=~is_set(key),
+        then=is_set(key),
+        message=f"{key} is missing; axolotl has no default for it",
+        fix=Fix(f"add {key}"),
+        evidence="axolotl 0.18's required fields",
+        bad="",
+        good=f"{key}: {example}\n",
+        given={"drop": [key]},
+    )
+
+
+BASE_MODEL_REQUIRED = _required("AX901", "base_model", "org/model")
+LEARNING_RATE_REQUIRED = _required("AX902", "learning_rate", "1.0e-5")
+
+DATASETS_REQUIRED = conditional(
+    "AX903",
+    "datasets-required",
+    Severity.ERROR,
+    Settings,
+    summary="There is nothing to train on",
+    why="axolotl needs datasets, or pretraining_dataset for streamed text.",
+    when=~is_set("datasets"),
+    then=is_set("pretraining_dataset"),
+    message="datasets is missing, and so is pretraining_dataset",
+    fix=Fix("add datasets"),
+    evidence="axolotl 0.18 validation.py:79",
+    bad="",
+    good="datasets: [{path: org/data, type: alpaca}]\n",
+    given={"drop": ["datasets"]},
+)
+
+FSDP1_DEPRECATED = conditional(
+    "AX301",
+    "fsdp1-deprecated",
+    Severity.WARNING,
+    Settings,
+    summary="FSDP1 is deprecated",
+    why="Without a version axolotl pins FSDP to 1, which PyTorch no longer develops and transformers is about to drop.",
+    when=on("fsdp_config"),
+    then=equals("fsdp_version", 2),
+    message="FSDP runs as version 1, which is deprecated",
+    fix=Fix("set fsdp_version: 2"),
+    evidence="axolotl 0.18 validation.py:1036 and 1118",
+    bad="fsdp_config: {offload_params: false}\n",
+    good="fsdp_version: 2\nfsdp_config: {offload_params: false}\n",
+)
+
+RULES: tuple[Rule[Settings], ...] = (
+    CP_FLASH_ATTENTION,
+    CP_PACKING_MICRO_BATCH,
+    batch_fields_missing,
+    ACCUMULATION_AND_BATCH_SIZE,
+    batch_size_without_effect,
+    FSDP1_DEPRECATED,
+    BASE_MODEL_REQUIRED,
+    LEARNING_RATE_REQUIRED,
+    DATASETS_REQUIRED,
+)

@@ -1,0 +1,130 @@
+"""Rules about rows per step, and about how a loader hands them to ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.rules.rule import Rule, rule
+from ndcheck.run import Run
+
+STREAM = "streaming: true\nmax_steps: 10\n"
+
+
+@rule(
+    "ND501",
+    Severity.ERROR,
+    Run,
+    evidence="rows per step are micro batch x accumulation x data ranks: a factor below 1 leaves none",
+    bad="micro_batch_size: -1\n",
+    good="micro_batch_size: 1\n",
+)
+def batch_factor_positive(run: Run) -> Iterator[Violation]:
+    """A factor of the batch is below 1.
+
+    The global batch is micro batch x accumulation steps x data ranks. cp, tp and pp ranks share their
+    rows and do not multiply it.
+    """
+    for value in (run.batch.micro, run.batch.accumulation):
+        if value is not None and value.value < 1 and value.path is not None:
+            yield Violation(
+                place(value), f"{value}: rows are counted from 1", fix=Fix("write an integer of at least 1")
+            )
+
+
+@rule(
+    "ND511",
+    Severity.WARNING,
+    Run,
+    evidence="transformers #26548, accelerate #2325: the dispatcher concatenates one batch per rank and refuses unequal shapes",
+    bad=f"{STREAM}pad_to_sequence_len: false\n",
+    good=f"{STREAM}pad_to_sequence_len: false\naccelerator_config: {{dispatch_batches: false}}\n",
+    given={"world_size": 4},
+)
+def dispatch_unequal_rows(run: Run) -> Iterator[Violation]:
+    """Streamed rows of unequal length are dispatched from rank 0.
+
+    For data that can only be iterated, accelerate lets rank 0 read for everybody unless told otherwise.
+    It joins the ranks' batches into one tensor, and rows padded to different lengths cannot be joined.
+    """
+    loader = run.loader
+    if not loader.streaming.value or loader.dispatch_batches.value is False or run.ranks() == 1:
+        return
+    if loader.pads_to_length.value:
+        return
+    chosen = "is on" if loader.dispatch_batches.value else "is unset, which means on for streamed data"
+    message = f"dispatch_batches {chosen}, and rows are not padded to one length: rank 0 cannot join them"
+    yield Violation(
+        place(loader.dispatch_batches, loader.streaming),
+        message,
+        notes(loader.streaming, loader.pads_to_length),
+        Fix("set accelerator_config.dispatch_batches: false, or pad_to_sequence_len: true"),
+    )
+
+
+@rule(
+    "ND512",
+    Severity.ERROR,
+    Run,
+    evidence="run on 4 CPU ranks with accelerate 1.15: cp ranks, and tp ranks beside data ranks, get different samples; loss off by 0.01, no error",
+    bad=f"{STREAM}context_parallel_size: 2\nattn_implementation: flash_attention_2\npad_to_sequence_len: true\n",
+    good=f"{STREAM}context_parallel_size: 2\nattn_implementation: flash_attention_2\npad_to_sequence_len: true\n"
+    "accelerator_config: {dispatch_batches: false}\n",
+    given={"world_size": 2},
+)
+def dispatch_splits_mesh(run: Run) -> Iterator[Violation]:
+    """Batches are dispatched from rank 0 to a mesh that the dispatcher does not know.
+
+    accelerate's dispatcher cuts the batch by rank. Ranks that must see the same rows (cp peers, and tp
+    peers as soon as there are several data ranks) get different ones. Nothing fails; the gradients are
+    wrong, and the loss looks plausible.
+    """
+    loader = run.loader
+    dispatched = loader.dispatch_batches.value or (loader.dispatch_batches.value is None and loader.streaming.value)
+    data_ranks = run.degree("dp_shard") * run.degree("dp_replicate") > 1
+    wrong = [run.degrees["cp"]] if run.degree("cp") > 1 else []
+    if run.degree("tp") > 1 and (data_ranks or run.degree("tp") < run.ranks()):
+        wrong.append(run.degrees["tp"])
+    if not dispatched or not wrong:
+        return
+    how = "on" if loader.dispatch_batches.value else "unset, which means on for streamed data"
+    message = f"dispatch_batches is {how}: with {' and '.join(str(value) for value in wrong)}, peers get different rows"
+    where = place(loader.dispatch_batches, loader.streaming)
+    edits = (SetValue(loader.dispatch_batches.path, "false"),) if loader.dispatch_batches.path else ()
+    yield Violation(where, message, notes(*wrong, loader.streaming), Fix("set dispatch_batches: false", edits=edits))
+
+
+@rule(
+    "ND513",
+    Severity.ERROR,
+    Run,
+    evidence="accelerate 1.13 data_loader.py:153; accelerate #358",
+    bad="micro_batch_size: 3\naccelerator_config: {split_batches: true}\n",
+    good="micro_batch_size: 4\naccelerator_config: {split_batches: true}\n",
+    given={"world_size": 2},
+)
+def split_batches_divide(run: Run) -> Iterator[Violation]:
+    """split_batches cannot give every data rank the same number of rows.
+
+    With split_batches the loader's batch is for all data ranks together and is cut into equal parts.
+    """
+    if not run.loader.split_batches.value or run.batch.micro is None:
+        return
+    inner = run.degree("tp") * run.degree("cp")
+    world = run.world_size().value
+    data_ranks, micro = world // inner if world % inner == 0 else 0, run.batch.micro
+    if not data_ranks or micro.value < 1 or micro.value % data_ranks == 0:
+        return
+    above = -(-micro.value // data_ranks) * data_ranks
+    message = f"{micro} is split over {data_ranks} data ranks and is not a multiple of them"
+    edits = (SetValue(micro.path, str(above)),) if micro.path else ()
+    where = place(micro, run.loader.split_batches)
+    yield Violation(where, message, notes(run.loader.split_batches), Fix(f"set it to {above}", edits=edits))
+
+
+RULES: tuple[Rule[Run], ...] = (
+    batch_factor_positive,
+    dispatch_unequal_rows,
+    dispatch_splits_mesh,
+    split_batches_divide,
+)

@@ -1,0 +1,179 @@
+"""Rules about keys: unknown, misspelt, renamed, of the wrong type, or of a plug-in that is not listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from ndcheck.findings import Fix, Mark, Note, RenameKey, SetValue, Severity, Violation
+from ndcheck.rules.rule import Rule, rule
+from ndcheck.settings import OldKey, Settings, TypeProblem, UnknownKey
+from ndcheck.values import dotted, shown
+
+
+@rule(
+    "ND801",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 ignores unknown keys at every level (facts run against its validator)",
+    bad="contxt_parallel_size: 2\n",
+    good="context_parallel_size: 1\n",
+)
+def unknown_key(settings: Settings) -> Iterator[Violation]:
+    """The framework does not know this key and drops it without a word.
+
+    What the key was meant to switch stays as it was. When the name is close to a known one it is
+    almost certainly a slip, and the run would silently train without the setting: an error. Other
+    unknown keys may belong to an older version and are a warning.
+    """
+    for unknown in settings.unknown:
+        yield _unknown(settings.whose, unknown)
+
+
+def _unknown(whose: str, unknown: UnknownKey) -> Violation:
+    key = unknown.path[-1]
+    if not isinstance(key, str):
+        return Violation(unknown.path, f"YAML reads this key as {shown(key)}, not as a name; {whose} drops it")
+    if unknown.elsewhere is not None:
+        message = f"{key} has no effect here: it belongs into {unknown.elsewhere}"
+        fix = Fix(f"move it into {unknown.elsewhere}")
+        return Violation(unknown.path, message, fix=fix, severity=Severity.ERROR)
+    near = nearest(key, unknown.known)
+    if near is not None:
+        return Violation(
+            unknown.path,
+            f"{whose} does not know {dotted(unknown.path)} and drops it; did you mean {near}?",
+            fix=Fix(f"rename it to {near}", edits=(RenameKey(unknown.path, near),)),
+            severity=Severity.ERROR,
+        )
+    if unknown.maybe_plugin is not None:
+        message = f"{whose} itself does not know {dotted(unknown.path)}; the plug-in {unknown.maybe_plugin} may"
+        return Violation(unknown.path, message, severity=Severity.INFO)
+    return Violation(unknown.path, f"{whose} does not know {dotted(unknown.path)} and drops it", fix=Fix("remove it"))
+
+
+def nearest(word: str, known: tuple[str, ...]) -> str | None:
+    """The known word that ``word`` was most likely meant to be; None if none is close.
+
+    Close is: all but about one letter in six in place, or the same words in another order.
+    """
+    parts = sorted(word.lower().replace("-", "_").split("_"))
+    for candidate in known:
+        if sorted(candidate.split("_")) == parts:
+            return candidate
+    scored = [
+        (SequenceMatcher(None, word.lower(), candidate).ratio(), candidate)
+        for candidate in known
+        if _similar(word, candidate)
+    ]
+    best = max(scored, default=(0.0, ""))
+    return best[1] if best[0] >= 1 - 1 / 6 and len(word) > 3 else None
+
+
+def _similar(word: str, candidate: str) -> bool:
+    """Cheap bounds before the costly comparison: lengths, and the letters that the two share."""
+    if abs(len(word) - len(candidate)) > max(len(word), len(candidate)) // 4:
+        return False
+    return SequenceMatcher(None, word.lower(), candidate).quick_ratio() >= 1 - 1 / 6
+
+
+@rule(
+    "ND802",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18's field types",
+    bad="tensor_parallel_size: two\n",
+    good="tensor_parallel_size: 2\n",
+    given={"world_size": 2},
+)
+def wrong_type(settings: Settings) -> Iterator[Violation]:
+    """The value is of a type that the key does not take.
+
+    The framework refuses the file, and so far as other rules need this value they stay silent.
+    """
+    for problem in settings.problems:
+        yield _wrong_type(problem)
+
+
+def _wrong_type(problem: TypeProblem) -> Violation:
+    near = nearest(problem.value, problem.choices) if isinstance(problem.value, str) else None
+    if isinstance(problem.value, str):
+        was = f"the string {shown(problem.value)}"
+    elif problem.value is None or isinstance(problem.value, dict | list):
+        was = shown(problem.value)
+    else:
+        was = f"{shown(problem.value)} ({type(problem.value).__name__})"
+    hint = f"; did you mean {near}?" if near else ""
+    fix = Fix(f"write {near}", edits=(SetValue(problem.path, near),)) if near else None
+    message = f"{dotted(problem.path)} must be {problem.expected}, not {was}{hint}"
+    return Violation(problem.path, message, fix=fix, mark=Mark.VALUE)
+
+
+@rule(
+    "ND803",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18's own deprecations",
+    bad="sequence_parallel_degree: 1\n",
+    good="context_parallel_size: 1\n",
+)
+def renamed_key(settings: Settings) -> Iterator[Violation]:
+    """The key is an older spelling that still works, or is no longer read at all.
+
+    A deprecated key works until a release removes it; a key that nothing reads any more is an error.
+    """
+    for old in settings.old:
+        if not old.conflict:
+            yield _renamed(old)
+
+
+def _renamed(old: OldKey) -> Violation:
+    old_name, new_name = dotted(old.path), dotted(old.new)
+    reason = old.reason[:1].upper() + old.reason[1:]
+    notes = (Note(old.new, "says the same"),) if old.both else ()
+    message = f"{old_name} is now {new_name}. {reason}"
+    if old.lost:
+        return Violation(old.path, f"{message}, so that it has no effect", notes, old.fix, Severity.ERROR)
+    return Violation(old.path, message, notes, old.fix)
+
+
+@rule(
+    "ND804",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18, run: the newer key wins without a word, or the pair is refused",
+    bad="sequence_parallel_degree: 2\ncontext_parallel_size: 1\n",
+    good="context_parallel_size: 1\n",
+)
+def renamed_key_conflict(settings: Settings) -> Iterator[Violation]:
+    """An older and the current spelling of one setting are both there and disagree.
+
+    One of the two is thrown away, and which one is not visible in the file.
+    """
+    for old in settings.old:
+        if old.conflict:
+            old_name, new_name = dotted(old.path), dotted(old.new)
+            message = f"{old_name} is an older spelling of {new_name}, and the two are not to be set together"
+            yield Violation(old.path, message, (Note(old.new, "the current spelling"),), old.fix)
+
+
+@rule(
+    "ND805",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18, run: a key of a plug-in that is not listed is dropped",
+    bad="liger_rope: true\n",
+    good="plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n",
+)
+def plugin_not_listed(settings: Settings) -> Iterator[Violation]:
+    """The key belongs to a plug-in that ``plugins`` does not list, so nothing reads it.
+
+    The run goes on without what the key asks for. A key that only switches something off loses nothing.
+    """
+    for inactive in settings.inactive:
+        if inactive.value:
+            message = f"{dotted(inactive.path)} is read by the plug-in {inactive.plugin}, which plugins does not list"
+            yield Violation(inactive.path, message, fix=Fix(f"list the class of {inactive.plugin} under plugins"))
+
+
+RULES: tuple[Rule[Settings], ...] = (unknown_key, wrong_type, renamed_key, renamed_key_conflict, plugin_not_listed)

@@ -1,0 +1,134 @@
+"""How a rule is declared: once, with everything that the check, the messages and the pages need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from ndcheck.document import Document
+from ndcheck.findings import Fix, Severity, Violation, notes
+from ndcheck.rules.conditions import Condition, Source
+from ndcheck.run import Run
+from ndcheck.settings import Settings
+from ndcheck.values import Value
+
+Subject = TypeVar("Subject", Document, Settings, Run)
+Check = Callable[[Subject], Iterable[Violation]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Generic[Subject]):
+    """One constraint.
+
+    ``code`` and ``name`` are stable. ``reads`` is what ``check`` is given: the Document (the text
+    itself), the Settings (a dialect's own words) or the Run (neutral words). ``bad`` breaks the rule
+    and nothing else, ``good`` is its nearest legal neighbour; both are YAML fragments that stand on
+    a minimal config, under the facts in ``given``.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    summary: str
+    why: str
+    reads: type[Subject]
+    check: Check[Subject]
+    evidence: str
+    bad: str
+    good: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    condition: Condition | None = None
+
+
+def rule(
+    code: str,
+    severity: Severity,
+    reads: type[Subject],
+    *,
+    evidence: str,
+    bad: str,
+    good: str,
+    given: Mapping[str, Any] | None = None,
+) -> Callable[[Check[Subject]], Rule[Subject]]:
+    """Declare a rule as a function: its name is the rule's, its docstring the summary and the reason."""
+
+    def declare(check: Check[Subject]) -> Rule[Subject]:
+        summary, _, why = (check.__doc__ or "").strip().partition("\n\n")
+        return Rule(
+            code=code,
+            name=check.__name__.replace("_", "-"),
+            severity=severity,
+            summary=" ".join(summary.split()),
+            why=" ".join(why.split()),
+            reads=reads,
+            check=check,
+            evidence=evidence,
+            bad=bad,
+            good=good,
+            given=given or {},
+        )
+
+    return declare
+
+
+def conditional(
+    code: str,
+    name: str,
+    severity: Severity,
+    reads: type[Subject],
+    *,
+    summary: str,
+    why: str,
+    when: Condition,
+    then: Condition,
+    message: str,
+    fix: Fix | None = None,
+    evidence: str,
+    bad: str,
+    good: str,
+    given: Mapping[str, Any] | None = None,
+) -> Rule[Subject]:
+    """Declare a rule as a condition: ``when`` holds, ``then`` must hold.
+
+    The finding stands at the first key of ``then`` that the user wrote, else at the first of
+    ``when``; every other key that takes part is noted. ``message`` may name keys in braces, with
+    ``{key}`` replaced by key and value.
+    """
+    broken = when & ~then
+    names = (*then.names(), *when.names())
+
+    def check(subject: Subject) -> Iterable[Violation]:
+        source: Source = subject  # type: ignore[assignment]
+        if not broken.holds(source):
+            return
+        values: dict[str, Value[Any] | None] = {key: source.value(key) for key in dict.fromkeys(names)}
+        written = [value for value in values.values() if value is not None and value.path is not None]
+        first = written[0] if written else None
+        yield Violation(
+            path=first.path or () if first else (),
+            message=_fill(message, values),
+            notes=notes(*written[1:]),
+            fix=fix,
+        )
+
+    return Rule(
+        code=code,
+        name=name,
+        severity=severity,
+        summary=summary,
+        why=why,
+        reads=reads,
+        check=check,
+        evidence=evidence,
+        bad=bad,
+        good=good,
+        given=given or {},
+        condition=broken,
+    )
+
+
+def _fill(message: str, values: Mapping[str, Value[Any] | None]) -> str:
+    for key, value in values.items():
+        message = message.replace(f"{{{key}}}", str(value) if value is not None else f"{key} (unset)")
+    return message

@@ -1,0 +1,150 @@
+"""Run: what a config means, in words that belong to no framework, each value with its origin.
+
+Neutral rules read nothing else. A dialect's ``to_run`` fills it; what a dialect does not have is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from ndcheck.facts import FactMissing, Facts, ModelShape
+from ndcheck.layout import AXES, Layout, LayoutError
+from ndcheck.values import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Which engine shards parameters. ``fsdp_version`` is the one in force when FSDP is on."""
+
+    fsdp: Value[bool]
+    fsdp_version: Value[int] | None = None
+    deepspeed: Value[bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """``micro``: rows per rank and forward pass. ``total``: rows per optimizer step, if the user states it."""
+
+    micro: Value[int] | None = None
+    accumulation: Value[int] | None = None
+    total: Value[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """``length`` in tokens. ``zigzag``: cp gives each rank two slices, one from each end. ``pads``: odd lengths are padded."""
+
+    length: Value[int] | None = None
+    zigzag: Value[bool]
+    pads: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """``streaming``: the data set can only be iterated. None for dispatch: the framework chooses."""
+
+    streaming: Value[bool]
+    dispatch_batches: Value[bool | None]
+    split_batches: Value[bool]
+    pads_to_length: Value[bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Fused kernels of Liger that the run asks for."""
+
+    liger_rms_norm: Value[bool] | None = None
+    liger_losses: tuple[Value[bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One training run. ``degrees`` holds the axes that the user wrote (null left out), whatever their value."""
+
+    facts: Facts
+    degrees: Mapping[str, Value[int]]
+    degree_keys: Mapping[str, str] = field(default_factory=dict)
+    sharding: Sharding
+    batch: Batch
+    sequence: Sequence
+    loader: Loader
+    kernels: Kernels
+    optimizer: Value[str] | None = None
+
+    def degree(self, axis: str) -> int:
+        """The degree of an axis; 1 if unset. Raises Unreadable if its type was wrong."""
+        value = self.degrees.get(axis)
+        return 1 if value is None else max(value.value, 1)
+
+    def explicit(self) -> dict[str, Value[int]]:
+        """The axes that the user set above 1. Raises Unreadable if one of them cannot be read."""
+        return {axis: self.degrees[axis] for axis in AXES if self.degree(axis) > 1}
+
+    def product(self) -> int:
+        """Product of the explicit degrees."""
+        return prod(value.value for value in self.explicit().values())
+
+    def legal_degrees(self) -> bool:
+        """Every written degree is at least 1."""
+        return all(value.value >= 1 for value in self.degrees.values())
+
+    def world_size(self) -> Value[int]:
+        """Number of ranks. Raises FactMissing if nobody said."""
+        if self.facts.world_size is None:
+            raise FactMissing("world_size")
+        return self.facts.world_size
+
+    def gpus_per_node(self) -> Value[int]:
+        """Raises FactMissing if nobody said."""
+        if self.facts.gpus_per_node is None:
+            raise FactMissing("gpus_per_node")
+        return self.facts.gpus_per_node
+
+    def model(self) -> ModelShape:
+        """Shape of the model. Raises FactMissing if it is not known."""
+        if self.facts.model is None:
+            raise FactMissing("model_config")
+        return self.facts.model
+
+    def ranks(self) -> int:
+        """Number of ranks if given, else what the explicit degrees need at least."""
+        return self.facts.world_size.value if self.facts.world_size else self.product()
+
+    def layout(self) -> Layout | None:
+        """The layout, if the degrees are legal and fill the ranks; with no degree set, FSDP or replicas fill them."""
+        degrees = {axis: value.value for axis, value in self.explicit().items()}
+        try:
+            if not degrees and self.facts.world_size is not None:
+                axis = "dp_shard" if self.sharding.fsdp.value else "dp_replicate"
+                return Layout(**{axis: self.facts.world_size.value})
+            layout = Layout(**degrees)
+        except LayoutError:
+            return None
+        if not self.legal_degrees() or not degrees or layout.world_size != self.ranks():
+            return None
+        return layout
+
+    def global_batch_size(self) -> int | None:
+        """Rows per optimizer step: micro batch x accumulation x data ranks. cp, tp and pp peers share their rows."""
+        layout = self.layout()
+        micro, accumulation = self.batch.micro, self.batch.accumulation
+        if layout is None or micro is None or accumulation is None:
+            return None
+        if not micro.value or not accumulation.value:
+            return None
+        return micro.value * accumulation.value * layout.data_ranks
+
+    def value(self, name: str) -> Value[Any] | None:
+        """A value by dotted name (``sharding.fsdp``, ``degrees.tp``), for rules that are written as conditions."""
+        found: Any = self
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else getattr(found, part)
+        return found if isinstance(found, Value) else None
+
+    def written(self, name: str) -> Value[Any] | None:
+        """The same, if the user wrote it."""
+        found = self.value(name)
+        return found if found is not None and found.path is not None else None
