@@ -229,6 +229,7 @@ class _Frame:
 
 
 _NO_KEY: Any = object()
+_UNUSABLE: Any = object()  # a key that no Python dictionary can hold
 
 
 class _Builder:
@@ -288,7 +289,7 @@ class _Builder:
         frame = self.stack.pop()
         node = frame.node
         if node.entries is not None:
-            _merge(frame)
+            _merge(frame, self._merged(frame))
         # The mark of a block collection's end lies at the next token, past blank lines and comments.
         mark = _span(event)
         end = mark.end if mark.end > mark.start else _last_end(frame)
@@ -312,10 +313,10 @@ class _Builder:
         node = self.anchors.get(str(event.anchor))
         if node is None:
             self._problem("yaml-syntax", f"alias *{event.anchor} has no anchor before it", _span(event))
-            node = Node(_span(event), text="")
+            node = Node(_span(event), f"*{event.anchor}", f"*{event.anchor}")
         elif node.is_open:
             self._problem("yaml-alias", f"alias *{event.anchor} stands inside what it stands for", _span(event))
-            node = Node(_span(event), text="")
+            node = Node(_span(event), f"*{event.anchor}", f"*{event.anchor}")
         self._attach(node, _span(event))
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
@@ -326,6 +327,7 @@ class _Builder:
             node.value = _MERGE
             node.plain = True
             return node
+        node.value = event.value  # what stays if it cannot be built, so that no second finding follows
         build = yaml.constructor.SafeConstructor.yaml_constructors.get(tag)
         if build is None:
             self._problem("yaml-tag", f"PyYAML cannot build the tag {tag}", node.span)
@@ -354,14 +356,16 @@ class _Builder:
         frame.key, frame.key_span = node.value, span
         if node.text is None:
             self._problem("yaml-key", "a list or mapping cannot be a key", Span(span.start, span.start + 1))
-            frame.key = f"(key {len(frame.own) + 1})"
+            frame.key = _UNUSABLE
 
     def _value(self, frame: _Frame, node: Node, span: Span) -> None:
         key, key_span = frame.key, frame.key_span
         frame.key = _NO_KEY
         assert key_span is not None
         if key is _MERGE:
-            self._note_merge(frame, node, span)
+            frame.merges.append((node, span))
+            return
+        if key is _UNUSABLE:
             return
         entry = Entry(key_span, node, span)
         earlier = frame.own.pop(key, None)
@@ -378,19 +382,23 @@ class _Builder:
         message = f"{key} is set twice, first on line {line}; PyYAML keeps only the last"
         self._problem(kind, message, entry.key, (earlier.key, "set here first; this value is lost"))
 
-    def _note_merge(self, frame: _Frame, node: Node, span: Span) -> None:
-        merged = [entry.node for entry in node.items] if node.items is not None else [node]
-        if any(item.entries is None or item.is_open for item in merged):
-            self._problem("yaml-merge", "<< needs a mapping, or a list of mappings", span)
-            return
-        frame.merges.extend((item, span) for item in merged)
+    def _merged(self, frame: _Frame) -> list[Node]:
+        """The mappings that << brings, in order; known only when the mapping ends, since they may be written in it."""
+        found: list[Node] = []
+        for node, span in frame.merges:
+            parts = [entry.node for entry in node.items] if node.items is not None else [node]
+            if any(part.entries is None for part in parts):
+                self._problem("yaml-merge", "<< needs a mapping, or a list of mappings", span)
+            else:
+                found += parts
+        return found
 
 
-def _merge(frame: _Frame) -> None:
+def _merge(frame: _Frame, merged: list[Node]) -> None:
     """Fill a mapping: what << brings first (the earlier of several wins), then its own keys."""
     entries = frame.node.entries
     assert entries is not None
-    for node, _ in reversed(frame.merges):
+    for node in reversed(merged):
         entries.update(node.entries or {})
     for key, entry in frame.own.items():
         entries.pop(key, None)

@@ -177,7 +177,12 @@ def _complete(counts: dict[str, Value[int] | None]) -> dict[str, Value[int] | No
     if world and nodes:
         if world.value % nodes.value:
             raise FactError(f"{world.value} ranks cannot be spread evenly over {nodes.value} nodes")
-        return {**counts, "gpus_per_node": Value(world.value // nodes.value, Origin(Source.FLAG, f"{world.origin.text} / {nodes.origin.text}"))}
+        return {
+            **counts,
+            "gpus_per_node": Value(
+                world.value // nodes.value, Origin(Source.FLAG, f"{world.origin.text} / {nodes.origin.text}")
+            ),
+        }
     return counts
 
 

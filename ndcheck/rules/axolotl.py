@@ -104,6 +104,7 @@ def batch_fields_missing(settings: Settings) -> Iterator[Violation]:
     bad="batch_size: 32\nmicro_batch_size: 4\n",
     good="gradient_accumulation_steps: 8\nmicro_batch_size: 4\n",
     given={"drop": ["gradient_accumulation_steps"]},
+    unchecked=True,
 )
 def batch_size_without_effect(settings: Settings) -> Iterator[Violation]:
     """batch_size is written and gradient_accumulation_steps is not.

@@ -18,6 +18,7 @@ STREAM = "streaming: true\nmax_steps: 10\n"
     evidence="rows per step are micro batch x accumulation x data ranks: a factor below 1 leaves none",
     bad="micro_batch_size: -1\n",
     good="micro_batch_size: 1\n",
+    unchecked=True,
 )
 def batch_factor_positive(run: Run) -> Iterator[Violation]:
     """A factor of the batch is below 1.
@@ -40,6 +41,7 @@ def batch_factor_positive(run: Run) -> Iterator[Violation]:
     bad=f"{STREAM}pad_to_sequence_len: false\n",
     good=f"{STREAM}pad_to_sequence_len: false\naccelerator_config: {{dispatch_batches: false}}\n",
     given={"world_size": 4},
+    unchecked=True,
 )
 def dispatch_unequal_rows(run: Run) -> Iterator[Violation]:
     """Streamed rows of unequal length are dispatched from rank 0.
@@ -71,6 +73,7 @@ def dispatch_unequal_rows(run: Run) -> Iterator[Violation]:
     good=f"{STREAM}context_parallel_size: 2\nattn_implementation: flash_attention_2\npad_to_sequence_len: true\n"
     "accelerator_config: {dispatch_batches: false}\n",
     given={"world_size": 2},
+    unchecked=True,
 )
 def dispatch_splits_mesh(run: Run) -> Iterator[Violation]:
     """Batches are dispatched from rank 0 to a mesh that the dispatcher does not know.
@@ -102,6 +105,7 @@ def dispatch_splits_mesh(run: Run) -> Iterator[Violation]:
     bad="micro_batch_size: 3\naccelerator_config: {split_batches: true}\n",
     good="micro_batch_size: 4\naccelerator_config: {split_batches: true}\n",
     given={"world_size": 2},
+    unchecked=True,
 )
 def split_batches_divide(run: Run) -> Iterator[Violation]:
     """split_batches cannot give every data rank the same number of rows.

@@ -18,6 +18,7 @@ from ndcheck.values import dotted, shown
     evidence="axolotl 0.18 ignores unknown keys at every level (facts run against its validator)",
     bad="contxt_parallel_size: 2\n",
     good="context_parallel_size: 1\n",
+    unchecked=True,
 )
 def unknown_key(settings: Settings) -> Iterator[Violation]:
     """The framework does not know this key and drops it without a word.
@@ -116,6 +117,7 @@ def _wrong_type(problem: TypeProblem) -> Violation:
     evidence="axolotl 0.18's own deprecations",
     bad="sequence_parallel_degree: 1\n",
     good="context_parallel_size: 1\n",
+    unchecked=True,
 )
 def renamed_key(settings: Settings) -> Iterator[Violation]:
     """The key is an older spelling that still works, or is no longer read at all.
@@ -144,6 +146,7 @@ def _renamed(old: OldKey) -> Violation:
     evidence="axolotl 0.18, run: the newer key wins without a word, or the pair is refused",
     bad="sequence_parallel_degree: 2\ncontext_parallel_size: 1\n",
     good="context_parallel_size: 1\n",
+    unchecked=True,
 )
 def renamed_key_conflict(settings: Settings) -> Iterator[Violation]:
     """An older and the current spelling of one setting are both there and disagree.
@@ -164,6 +167,7 @@ def renamed_key_conflict(settings: Settings) -> Iterator[Violation]:
     evidence="axolotl 0.18, run: a key of a plug-in that is not listed is dropped",
     bad="liger_rope: true\n",
     good="plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n",
+    unchecked=True,
 )
 def plugin_not_listed(settings: Settings) -> Iterator[Violation]:
     """The key belongs to a plug-in that ``plugins`` does not list, so nothing reads it.

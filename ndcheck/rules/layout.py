@@ -74,6 +74,7 @@ def _filling(run: Run, degrees: Mapping[str, int], world: int) -> Fix | None:
     evidence="accelerate 1.13 parallelism_config.py:310; axolotl 0.18 takes 0 and negatives for 'off' (run)",
     bad="dp_shard_size: 0\n",
     good="dp_shard_size: 1\n",
+    unchecked=True,
 )
 def degree_positive(run: Run) -> Iterator[Violation]:
     """A degree is not a positive integer.
@@ -121,6 +122,7 @@ def replicate_without_shard(run: Run) -> Iterator[Violation]:
     bad="tensor_parallel_size: 8\n",
     good="tensor_parallel_size: 4\ndp_shard_size: 2\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n",
     given={"world_size": 8, "gpus_per_node": 4},
+    unchecked=True,
 )
 def tp_across_nodes(run: Run) -> Iterator[Violation]:
     """A tensor-parallel group spans more than one node.

@@ -25,6 +25,7 @@ BITSANDBYTES_8BIT = frozenset(
     evidence="bitsandbytes #1633; axolotl 0.18 refuses two of the names with FSDP2, and its check for tp never runs",
     bad=f"optimizer: paged_adamw_8bit\n{FSDP2}",
     good=f"optimizer: adamw_torch_8bit\n{FSDP2}",
+    unchecked=True,
 )
 def optimizer_8bit_sharded(run: Run) -> Iterator[Violation]:
     """An 8-bit optimizer of bitsandbytes meets parameters that are DTensors.

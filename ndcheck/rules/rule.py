@@ -24,7 +24,9 @@ class Rule(Generic[Subject]):
     ``code`` and ``name`` are stable. ``reads`` is what ``check`` is given: the Document (the text
     itself), the Settings (a dialect's own words) or the Run (neutral words). ``bad`` breaks the rule
     and nothing else, ``good`` is its nearest legal neighbour; both are YAML fragments that stand on
-    a minimal config, under the facts in ``given``.
+    a minimal config (see examples.py), under the facts in ``given``. ``unchecked`` says that the
+    framework itself lets the mistake pass. ``versions`` is the range of framework versions for which
+    the rule holds, as a PEP 440 specifier; empty means all.
     """
 
     code: str
@@ -39,6 +41,8 @@ class Rule(Generic[Subject]):
     good: str
     given: Mapping[str, Any] = field(default_factory=dict)
     condition: Condition | None = None
+    unchecked: bool = False
+    versions: str = ""
 
 
 def rule(
@@ -50,6 +54,8 @@ def rule(
     bad: str,
     good: str,
     given: Mapping[str, Any] | None = None,
+    unchecked: bool = False,
+    versions: str = "",
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Declare a rule as a function: its name is the rule's, its docstring the summary and the reason."""
 
@@ -67,6 +73,8 @@ def rule(
             bad=bad,
             good=good,
             given=given or {},
+            unchecked=unchecked,
+            versions=versions,
         )
 
     return declare
@@ -88,6 +96,8 @@ def conditional(
     bad: str,
     good: str,
     given: Mapping[str, Any] | None = None,
+    unchecked: bool = False,
+    versions: str = "",
 ) -> Rule[Subject]:
     """Declare a rule as a condition: ``when`` holds, ``then`` must hold.
 
@@ -125,6 +135,8 @@ def conditional(
         good=good,
         given=given or {},
         condition=broken,
+        unchecked=unchecked,
+        versions=versions,
     )
 
 

@@ -31,6 +31,7 @@ def _uneven(run: Run, length: Value[int], multiple: int, arithmetic: str, *facto
     bad=f"context_parallel_size: 2\nsequence_len: 4095\n{FLASH}",
     good=f"context_parallel_size: 2\nsequence_len: 4096\n{FLASH}",
     given={"world_size": 2},
+    unchecked=True,
 )
 def sequence_length_cp(run: Run) -> Iterator[Violation]:
     """The sequence length is not a multiple of what cp cuts it into.
@@ -58,6 +59,7 @@ def sequence_length_cp(run: Run) -> Iterator[Violation]:
     bad="tensor_parallel_size: 2\nsequence_len: 4095\n",
     good="tensor_parallel_size: 2\nsequence_len: 4096\n",
     given={"world_size": 2},
+    unchecked=True,
 )
 def sequence_length_tp(run: Run) -> Iterator[Violation]:
     """The sequence length is not a multiple of cp x tp.

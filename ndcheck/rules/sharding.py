@@ -20,6 +20,7 @@ FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
     bad="dp_shard_size: 8\n",
     good=f"dp_shard_size: 8\n{FSDP2}",
     given={"world_size": 8},
+    unchecked=True,
 )
 def fsdp_required(run: Run) -> Iterator[Violation]:
     """dp_shard above 1 needs FSDP.
@@ -44,6 +45,7 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     bad=f"dp_shard_size: 1\n{FSDP2}",
     good=f"dp_shard_size: 8\n{FSDP2}",
     given={"world_size": 8},
+    unchecked=True,
 )
 def fsdp_shard_of_one(run: Run) -> Iterator[Violation]:
     """FSDP is on, and dp_shard is written as 1 on several ranks.
@@ -82,6 +84,7 @@ FSDP_AND_DEEPSPEED = conditional(
     evidence="axolotl 0.18 validation.py:1224 for the list form; run for fsdp_config",
     bad=f"deepspeed: zero2.json\n{FSDP2}",
     good=FSDP2,
+    unchecked=True,
 )
 
 
@@ -92,7 +95,7 @@ FSDP_AND_DEEPSPEED = conditional(
     evidence="accelerate 1.13 parallelism_config.py:379",
     bad="dp_shard_size: 4\ntensor_parallel_size: 2\nfsdp_version: 1\nfsdp_config: {offload_params: false}\n",
     good="dp_shard_size: 4\ntensor_parallel_size: 2\nfsdp_version: 2\nfsdp_config: {offload_params: false}\n",
-    given={"world_size": 8},
+    given={"world_size": 8, "also": ["fsdp1-deprecated"]},
 )
 def mesh_needs_fsdp2(run: Run) -> Iterator[Violation]:
     """A mesh with degrees above 1 is combined with FSDP1.

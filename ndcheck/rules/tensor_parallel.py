@@ -61,9 +61,10 @@ def _family(model: ModelShape) -> str:
     Severity.ERROR,
     Run,
     evidence="transformers 5.24 tensor_parallel.py, run: RuntimeError at the first forward; torchtitan, Megatron-LM: refused",
-    bad="tensor_parallel_size: 3\n",
-    good="tensor_parallel_size: 2\n",
+    bad="tensor_parallel_size: 3\nsequence_len: 510\n",
+    good="tensor_parallel_size: 2\nsequence_len: 510\n",
     given={"model_config": {**LLAMA_8B, "num_key_value_heads": 6, "intermediate_size": 12288, "vocab_size": 96000}},
+    unchecked=True,
 )
 def tp_attention_heads(run: Run) -> Iterator[Violation]:
     """tp does not divide the number of attention heads.
@@ -87,6 +88,7 @@ def tp_attention_heads(run: Run) -> Iterator[Violation]:
     bad="tensor_parallel_size: 16\n",
     good="tensor_parallel_size: 8\n",
     given={"model_config": LLAMA_8B},
+    unchecked=True,
 )
 def tp_kv_heads(run: Run) -> Iterator[Violation]:
     """tp does not divide the number of key/value heads.
@@ -124,6 +126,7 @@ def _uneven(run: Run, size: Value[int] | None, what: str) -> Iterator[Violation]
     bad="tensor_parallel_size: 8\n",
     good="tensor_parallel_size: 4\n",
     given={"model_config": {**LLAMA_8B, "intermediate_size": 14332}},
+    unchecked=True,
 )
 def tp_intermediate_size(run: Run) -> Iterator[Violation]:
     """tp does not divide the width of the MLP.
@@ -144,6 +147,7 @@ def tp_intermediate_size(run: Run) -> Iterator[Violation]:
     bad="tensor_parallel_size: 4\n",
     good="tensor_parallel_size: 2\n",
     given={"model_config": {**LLAMA_8B, "vocab_size": 128258}},
+    unchecked=True,
 )
 def tp_vocab_size(run: Run) -> Iterator[Violation]:
     """tp does not divide the vocabulary.

@@ -137,8 +137,8 @@ NOT_A_MAPPING = _reporter(
     Severity.ERROR,
     "The file holds no keys",
     "A config is a mapping of keys to values; this file is empty, a list, or a single value.",
-    "- sequence_len\n",
-    "sequence_len: 512\n",
+    "",
+    "",
 )
 UNKNOWN_DIALECT = _reporter(
     "unknown-dialect",

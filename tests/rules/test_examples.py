@@ -1,0 +1,47 @@
+"""Every rule's bad example breaks that rule and nothing else; its nearest legal neighbour breaks none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ndcheck.checker import check
+from ndcheck.facts import gather
+from ndcheck.rules import ALL
+from ndcheck.rules.examples import facts_of, whole
+from ndcheck.rules.rule import Rule
+
+WITH_EXAMPLES = [rule for rule in ALL if rule.bad or rule.good]
+WITHOUT = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable"}
+
+
+def findings(rule: Rule[Any], fragment: str) -> list[str]:
+    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), "axolotl")
+    return [finding.name for finding in report.findings]
+
+
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)
+def test_bad_example_breaks_this_rule_alone(rule: Rule[Any]) -> None:
+    assert set(findings(rule, rule.bad)) == {rule.name, *rule.given.get("also", ())}
+
+
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)
+def test_good_example_breaks_nothing(rule: Rule[Any]) -> None:
+    assert findings(rule, rule.good) == []
+
+
+def test_only_rules_about_bytes_and_files_lack_examples() -> None:
+    assert {rule.name for rule in ALL} - {rule.name for rule in WITH_EXAMPLES} == WITHOUT
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({rule.code for rule in ALL}) == len(ALL)
+    assert len({rule.name for rule in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
+def test_every_rule_is_explained(rule: Rule[Any]) -> None:
+    assert rule.summary
+    assert rule.why
+    assert rule.evidence
