@@ -131,12 +131,12 @@ def renamed_key(settings: Settings) -> Iterator[Violation]:
 
 def _renamed(old: OldKey) -> Violation:
     old_name, new_name = dotted(old.path), dotted(old.new)
-    reason = old.reason[:1].upper() + old.reason[1:]
     notes = (Note(old.new, "says the same"),) if old.both else ()
-    message = f"{old_name} is now {new_name}. {reason}"
+    reason = f": {old.reason}" if old.reason else ""
     if old.lost:
-        return Violation(old.path, f"{message}, so that it has no effect", notes, old.fix, Severity.ERROR)
-    return Violation(old.path, message, notes, old.fix)
+        message = f"{old_name} has no effect: the key is {new_name}{reason.replace(':', ',')}"
+        return Violation(old.path, message, notes, old.fix, Severity.ERROR)
+    return Violation(old.path, f"{old_name} is an older spelling of {new_name}{reason}", notes, old.fix)
 
 
 @rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, Severity, Violation, notes, place
+from ndcheck.findings import Fix, Note, Severity, Violation, notes, place
 from ndcheck.rules.conditions import on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
@@ -34,7 +34,8 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     engine = " (DeepSpeed shards by its own ZeRO stage)" if run.sharding.deepspeed.value else ""
     message = f"{shard}, but FSDP is off, so nothing is sharded{engine}"
     fix = Fix("switch FSDP on: set fsdp_version: 2 and an fsdp_config")
-    yield Violation(place(shard), message, notes(run.sharding.fsdp, run.sharding.deepspeed), fix)
+    off = tuple(Note(path, "FSDP is off") for path in [run.sharding.fsdp.path] if path)
+    yield Violation(place(shard), message, (*off, *notes(run.sharding.deepspeed)), fix)
 
 
 @rule(

@@ -50,12 +50,20 @@ def resolve(mapping: Mapping[Any, Any]) -> Settings:
     settings = Settings("axolotl", parsed.typed, parsed.problems, DEFAULTS)
     settings.unknown = tuple(_unknown(mapping))
     settings.inactive = tuple(_inactive(mapping))
+    _fsdp_section(settings, mapping)
     _context_parallel(settings, mapping)
     _fsdp_prefixes(settings)
     _fsdp_version(settings)
     _attention(settings)
     _liger(settings)
     return settings
+
+
+def _fsdp_section(settings: Settings, mapping: Mapping[Any, Any]) -> None:
+    """Any entry switches FSDP on, a misspelt one too: axolotl adds the version before it drops what it does not know."""
+    section = mapping.get("fsdp_config")
+    if isinstance(section, Mapping) and section:
+        settings.put("fsdp_config", from_key(section, ("fsdp_config",)))
 
 
 def _key_type(key: str) -> Any:
@@ -130,7 +138,7 @@ def _context_parallel(settings: Settings, mapping: Mapping[Any, Any]) -> None:
             continue
         both, same = new is not None, _same(old, new)
         lost = old_name != CP_NAMES[0]
-        reason = "axolotl never read this name" if lost else "renamed"
+        reason = "axolotl never read this name" if lost else ""
         fix = _rename((old_name,), "context_parallel_size", both, same, Safety.UNSAFE if lost else Safety.SAFE)
         path = ("context_parallel_size",)
         settings.old.append(OldKey((old_name,), path, reason, both, both and not same, lost and not same, fix))
@@ -225,7 +233,7 @@ def _attention(settings: Settings) -> None:
             if name in on
             else Fix("remove it: it switches nothing on", Safety.SAFE, (RemoveKey(value.path),))
         )
-        settings.old.append(OldKey(value.path, ("attn_implementation",), "replaced", conflict, conflict, fix=fix))
+        settings.old.append(OldKey(value.path, ("attn_implementation",), "", conflict, conflict, fix=fix))
     if current is None and on:
         path = (on[0],)
         settings.put("attn_implementation", from_key(ATTENTION_FLAGS[on[0]], path))
@@ -238,6 +246,6 @@ def _liger(settings: Settings) -> None:
     # axolotl refuses the pair whatever the two say
     both = new is not None
     fix = _rename(old.path, "liger_glu_activation", both, _same(old, new))
-    settings.old.append(OldKey(old.path, ("liger_glu_activation",), "renamed", both, both, fix=fix))
+    settings.old.append(OldKey(old.path, ("liger_glu_activation",), "", both, both, fix=fix))
     if not both:
         settings.put("liger_glu_activation", old)
