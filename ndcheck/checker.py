@@ -12,10 +12,12 @@ from ndcheck.dialects.dialect import Dialect, Examination, examine
 from ndcheck.document import Document, Problem, Span, read
 from ndcheck.facts import FactError, Facts, read_model_config
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
+from ndcheck.policy import Policy
 from ndcheck.rules import text as text_rules
 from ndcheck.rules.judge import judge
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
+from ndcheck.suppressions import Suppression, suppressions
 from ndcheck.values import Path, Unreadable, dotted
 
 
@@ -72,11 +74,14 @@ class Report:
         return merged
 
 
-def check(content: bytes | str, path: str, facts: Facts, dialect: str | None = None) -> FileReport:
+def check(
+    content: bytes | str, path: str, facts: Facts, dialect: str | None = None, policy: Policy | None = None
+) -> FileReport:
     """Check one file's content. Never raises for what the content is.
 
-    ``dialect`` is a name of DIALECTS; without it the content decides.
+    ``dialect`` is a name of DIALECTS; without it the content decides. Without ``policy`` every rule speaks.
     """
+    policy = policy or Policy()
     document = _read(content)
     mapping = document.data
     chosen = DIALECTS[dialect] if dialect else detect(mapping) if isinstance(mapping, dict) else None
@@ -90,9 +95,11 @@ def check(content: bytes | str, path: str, facts: Facts, dialect: str | None = N
     if chosen is None or not isinstance(mapping, dict):
         if isinstance(mapping, dict) and not _is_broken(document):
             document.problems.append(Problem("unknown-dialect", _unknown_dialect(), Span(0, 0)))
-        return _report(path, document, None, judge(text_rules.RULES, document).violations)
+        rules = [rule for rule in text_rules.RULES if policy.allows(rule, path)]
+        return _report(path, document, None, judge(rules, document).violations, policy)
+    chosen = replace(chosen, rules=tuple(rule for rule in chosen.rules if policy.allows(rule, path)))
     examination = _examine(chosen, document, mapping, facts)
-    return _report(path, document, chosen, examination.verdicts.violations, examination)
+    return _report(path, document, chosen, examination.verdicts.violations, policy, examination)
 
 
 def _read(content: bytes | str) -> Document:
@@ -153,9 +160,12 @@ def _report(
     document: Document,
     dialect: Dialect | None,
     violations: Iterable[tuple[Rule[Any], Violation]],
+    policy: Policy,
     examination: Examination | None = None,
 ) -> FileReport:
-    findings = [_finding(document, rule, violation) for rule, violation in violations]
+    findings = [_finding(document, rule, violation, policy) for rule, violation in violations]
+    findings = _unsuppressed(document, findings, policy, path)
+    findings = [finding for finding in findings if policy.shows(finding.severity)]
     findings.sort(key=lambda finding: (finding.region.line, finding.region.column, finding.code))
     silent = examination.verdicts.not_run if examination else {}
     return FileReport(
@@ -168,7 +178,30 @@ def _report(
     )
 
 
-def _finding(document: Document, rule: Rule[Any], violation: Violation) -> Finding:
+def _unsuppressed(document: Document, findings: list[Finding], policy: Policy, path: str) -> list[Finding]:
+    """The findings that no comment silences, and one for each name in a comment that silences nothing."""
+    comments = suppressions(document)
+    kept = []
+    for finding in findings:
+        # every comment is asked, so that each learns whether it is of use
+        silenced = [comment.silences(finding) for comment in comments]
+        if not any(silenced):
+            kept.append(finding)
+    if not policy.allows(text_rules.UNUSED_SUPPRESSION, path):
+        return kept
+    for comment in comments:
+        unused = [f"{name} is not found here" for name in comment.names if name not in comment.used]
+        if not comment.names:
+            unused = ["name the rules to ignore: # ndcheck: ignore[name] reason"]
+        kept += [_unused(document, comment, message, policy) for message in unused]
+    return kept
+
+
+def _unused(document: Document, comment: Suppression, message: str, policy: Policy) -> Finding:
+    return _finding(document, text_rules.UNUSED_SUPPRESSION, Violation((), message, span=comment.span), policy)
+
+
+def _finding(document: Document, rule: Rule[Any], violation: Violation, policy: Policy) -> Finding:
     span = Span(*violation.span) if violation.span else _span(document, violation.path, violation.mark)
     related = tuple(
         _region(document, note.span or _span(document, note.path, Mark.KEY), note.label)
@@ -178,7 +211,7 @@ def _finding(document: Document, rule: Rule[Any], violation: Violation) -> Findi
     return Finding(
         code=rule.code,
         name=rule.name,
-        severity=violation.severity or rule.severity,
+        severity=policy.severity(rule, violation.severity or rule.severity),
         key=dotted(violation.path),
         message=violation.message,
         region=_region(document, span),

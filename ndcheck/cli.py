@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from ndcheck import __version__
 
 OK, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 
-_EPILOG = """exit codes: 0 no errors, 1 errors found (broken YAML too), 2 the command itself could not work"""
+_EPILOG = "exit codes: 0 no errors, 1 errors found (broken YAML too), 2 the command itself could not work"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,6 +37,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ndcheck {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_validate(commands)
+    explain = commands.add_parser("explain", help="one rule: what, why, examples", allow_abbrev=False)
+    explain.add_argument("rule", metavar="NAME|CODE")
+    explain.set_defaults(run=_explain)
+    rules = commands.add_parser("rules", help="all rules", allow_abbrev=False)
+    rules.add_argument("--format", choices=["text", "json", "markdown"], default="text")
+    rules.set_defaults(run=_rules)
     return parser
 
 
@@ -50,63 +55,73 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         allow_abbrev=False,
     )
     validate.add_argument("files", nargs="+", metavar="FILE", help="config to check; - reads standard input")
-    validate.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: $WORLD_SIZE, if set)")
-    validate.add_argument("--nodes", type=int, metavar="N", help="number of machines")
-    validate.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs in each machine")
-    validate.add_argument(
+    facts = validate.add_argument_group(
+        "facts", "what the file does not say; rules that need a missing one stay silent"
+    )
+    facts.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: $WORLD_SIZE, if set)")
+    facts.add_argument("--nodes", type=int, metavar="N", help="number of machines")
+    facts.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs in each machine")
+    facts.add_argument(
         "--model-config",
         metavar="FILE",
         help="the model's config.json (default: base_model, if it is a local directory)",
     )
-    validate.add_argument("--dialect", choices=["axolotl"], help="config language (default: told by the keys)")
-    validate.add_argument("--format", choices=["text", "json"], default="text", help="output format (default: text)")
-    validate.add_argument("--stdin-filename", metavar="NAME", default="<stdin>", help="name to show for standard input")
+    facts.add_argument("--dialect", choices=["axolotl"], help="config language (default: told by the keys)")
+    facts.add_argument(
+        "--target", metavar="axolotl==X", help="the framework's version (default: the installed one, if any)"
+    )
+    rules = validate.add_argument_group("rules", "names, codes, or prefixes of codes such as ND1, separated by commas")
+    rules.add_argument("--select", metavar="RULES", help="run these only")
+    rules.add_argument("--ignore", metavar="RULES", help="leave these out")
+    rules.add_argument(
+        "--severity", choices=["error", "warning", "info"], help="report findings of at least this severity"
+    )
+    rules.add_argument("--baseline", metavar="FILE", help="report only what this file does not know")
+    rules.add_argument("--write-baseline", metavar="FILE", help="note everything found as known, and report nothing")
+    repair = validate.add_argument_group("repairs")
+    repair.add_argument("--fix", action="store_true", help="repair the files, as far as the run stays the same")
+    repair.add_argument(
+        "--unsafe-fixes", action="store_true", help="with --fix or --diff: repairs that change the run, too"
+    )
+    repair.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
+    output = validate.add_argument_group("output")
+    output.add_argument("--format", choices=["text", "json"], default="text", help="output format (default: text)")
+    output.add_argument("--stdin-filename", metavar="NAME", default="<stdin>", help="name to show for standard input")
+    output.add_argument(
+        "--config", metavar="FILE", help="settings (default: the nearest ndcheck.toml or pyproject.toml)"
+    )
+    output.add_argument("--isolated", action="store_true", help="read no settings file")
     validate.set_defaults(run=_validate)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from ndcheck.checker import Report, check
-    from ndcheck.facts import FactError, gather
+    from ndcheck.commands import UsageError, validate
 
     try:
-        facts = gather(
-            world_size=arguments.world_size,
-            nodes=arguments.nodes,
-            gpus_per_node=arguments.gpus_per_node,
-            model_config=arguments.model_config,
-            environment=os.environ,
-            flags=True,
-        )
-    except FactError as error:
-        return _fail(str(error))
-    reports, unreadable = [], {}
-    for name in dict.fromkeys(arguments.files):
-        try:
-            content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        except (OSError, ValueError) as error:
-            unreadable[name] = getattr(error, "strerror", None) or str(error)
-            _fail(f"{name}: {unreadable[name]}")
-            continue
-        shown_name = arguments.stdin_filename if name == "-" else name
-        reports.append(check(content, shown_name, facts, arguments.dialect))
-    report = Report(files=tuple(reports))
-    _write(_render(report, unreadable, arguments.format))
-    if unreadable:
+        return validate(arguments, sys.stdin.buffer, _write, _complain, colour=_wants_colour())
+    except UsageError as error:
+        _complain(str(error))
         return FAILED
-    return OK if report.ok else FINDINGS
 
 
-def _render(report: object, unreadable: dict[str, str], form: str) -> str:
-    from ndcheck.checker import Report
+def _explain(arguments: argparse.Namespace) -> int:
+    from ndcheck.output import explain
+    from ndcheck.policy import PolicyError, find_rule
 
-    assert isinstance(report, Report)
-    if form == "json":
-        from ndcheck.output import as_json
+    try:
+        _write(explain.page(find_rule(arguments.rule)))
+    except PolicyError as error:
+        _complain(str(error))
+        return FAILED
+    return OK
 
-        return as_json.render(report, unreadable)
-    from ndcheck.output import as_text
 
-    return as_text.render(report, unreadable, colour=_wants_colour())
+def _rules(arguments: argparse.Namespace) -> int:
+    from ndcheck.output import explain
+    from ndcheck.rules import ALL
+
+    _write(explain.table(ALL, arguments.format))
+    return OK
 
 
 def _wants_colour() -> bool:
@@ -122,6 +137,5 @@ def _write(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _fail(message: str) -> int:
+def _complain(message: str) -> None:
     sys.stderr.write(f"ndcheck: {message}\n")
-    return FAILED

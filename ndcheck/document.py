@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ndcheck.values import Path
+from ndcheck.values import Path, shown
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -29,6 +29,7 @@ MAX_DEPTH = 100
 _MERGE = "tag:yaml.org,2002:merge"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _STR = "tag:yaml.org,2002:str"
+_SCALAR_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in "null bool int float binary timestamp str".split())
 _CONTAINER_TAGS = {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 
 
@@ -328,13 +329,13 @@ class _Builder:
             node.plain = True
             return node
         node.value = event.value  # what stays if it cannot be built, so that no second finding follows
-        build = yaml.constructor.SafeConstructor.yaml_constructors.get(tag)
-        if build is None:
+        if tag not in _SCALAR_TAGS:
             self._problem("yaml-tag", f"PyYAML cannot build the tag {tag}", node.span)
             return node
         try:
+            build = yaml.constructor.SafeConstructor.yaml_constructors[tag]
             node.value = build(_CONSTRUCTOR, yaml.ScalarNode(tag, event.value))
-        except (ValueError, OverflowError, KeyError, yaml.YAMLError) as error:
+        except _BUILD_ERRORS as error:
             said = getattr(error, "problem", None) or error
             self._problem("yaml-scalar", f"{event.value[:60]} cannot be read: {said}", node.span)
         return node
@@ -379,7 +380,7 @@ class _Builder:
         line = self.document.position(earlier.key.start).line
         same = entry.node.text is not None and entry.node.value == earlier.node.value
         kind = "duplicate-key-same-value" if same else "duplicate-key"
-        message = f"{key} is set twice, first on line {line}; PyYAML keeps only the last"
+        message = f"{shown(key)} is set twice, first on line {line}; PyYAML keeps only the last"
         self._problem(kind, message, entry.key, (earlier.key, "set here first; this value is lost"))
 
     def _merged(self, frame: _Frame) -> list[Node]:
@@ -433,3 +434,5 @@ def _resolve(text: str) -> str:
 
 
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
+_BUILD_ERRORS = (ValueError, OverflowError, LookupError, AttributeError, yaml.YAMLError)
+"""What PyYAML's constructors raise for ``2026-13-45``, ``!!int ""``, ``!!timestamp soon`` and the like."""

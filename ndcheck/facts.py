@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
 from typing import Any
 
-from ndcheck.values import Origin, Source, Value
+from ndcheck.values import Origin, Source, Value, shown
 
 
 class FactMissing(Exception):  # noqa: N818  (not an error: it tells a rule to stay silent)
@@ -34,6 +34,9 @@ FLAGS = {
     "model_config": "--model-config",
 }
 """Every fact that a rule can ask for -> the flag that gives it."""
+
+MAX_COUNT = 10**9
+"""More ranks, or a larger size of a model, is a slip of the keyboard."""
 
 _SHAPE_KEYS = {
     "family": ("model_type",),
@@ -78,7 +81,7 @@ class ModelShape:
         for name, keys in _SHAPE_KEYS.items():
             wanted = {"family": str, "tied_embeddings": bool}.get(name, int)
             for key in keys:
-                if type(config.get(key)) is wanted:
+                if type(config.get(key)) is wanted and (wanted is not int or 1 <= config[key] <= MAX_COUNT):
                     found[name] = Value(config[key], Origin(Source.MODEL, f"{key} in {source}"))
                     break
         if "heads" in found and "kv_heads" not in found:
@@ -154,6 +157,8 @@ def _count(number: int | None, name: str) -> Value[int] | None:
         return None
     if type(number) is not int or number < 1:
         raise FactError(f"{name} must be an integer of at least 1, not {number!r}")
+    if number > MAX_COUNT:
+        raise FactError(f"{name} must be at most {MAX_COUNT}, not {shown(number)}")
     return Value(number, Origin(Source.FLAG, name))
 
 
@@ -161,8 +166,8 @@ def _from_environment(environment: Mapping[str, str]) -> Value[int] | None:
     text = environment.get("WORLD_SIZE", "").strip()
     if not text:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise FactError(f"the environment variable WORLD_SIZE must be an integer of at least 1, not {text!r}")
+    if not text.isdecimal() or len(text) > len(str(MAX_COUNT)) or not 1 <= int(text) <= MAX_COUNT:
+        raise FactError(f"the environment variable WORLD_SIZE must be an integer of at least 1, not {shown(text)!r}")
     return Value(int(text), Origin(Source.ENVIRONMENT, "WORLD_SIZE"))
 
 
@@ -170,6 +175,7 @@ def _complete(counts: dict[str, Value[int] | None]) -> dict[str, Value[int] | No
     """Fill the third of world size, nodes and GPUs a node from the other two, or show their contradiction."""
     world, nodes, gpus = counts["world_size"], counts["nodes"], counts["gpus_per_node"]
     if nodes and gpus:
+        _count(nodes.value * gpus.value, f"{nodes.origin.text} x {gpus.origin.text}")
         product = Value(nodes.value * gpus.value, Origin(Source.FLAG, f"{nodes.origin.text} x {gpus.origin.text}"))
         if world and world.value != product.value:
             raise FactError(f"{nodes.value} nodes x {gpus.value} GPUs = {product.value}, but the world size is {world}")

@@ -90,8 +90,12 @@ def dotted(path: Path) -> str:
     """('datasets', 0, 'path') -> 'datasets[0].path'."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        name = part if isinstance(part, str) else shown(part)
+        text += f"[{name}]" if isinstance(part, int) else f".{name}" if text else name
     return text
+
+
+_LONGEST_INT = 256  # bits
 
 
 def shown(value: object, limit: int = 60) -> str:
@@ -100,6 +104,8 @@ def shown(value: object, limit: int = 60) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to print the longest of them
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple | set):

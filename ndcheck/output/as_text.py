@@ -10,6 +10,7 @@ from ndcheck.checker import FileReport, Report
 from ndcheck.document import Document
 from ndcheck.facts import FLAGS
 from ndcheck.findings import Finding, Region, Severity
+from ndcheck.fixes import is_fixable
 
 Paint = Callable[[str, str], str]
 
@@ -18,13 +19,13 @@ _WIDTH = 100
 """Characters of a source line that are shown."""
 
 
-def render(report: Report, unreadable: Mapping[str, str], *, colour: bool = False) -> str:
-    """The whole report; ``unreadable`` is path -> why a file could not be opened."""
+def render(report: Report, unreadable: Mapping[str, str], *, colour: bool = False, hidden: int = 0) -> str:
+    """The whole report; ``unreadable``: path -> why it could not be opened; ``hidden``: findings a baseline knows."""
     paint = _colourful if colour else _plain
     blocks = [_finding(file, finding, paint) for file in report.files for finding in file.findings]
     several = len(report.files) > 1
     tail = [line for file in report.files if (line := _derived(file, several))]
-    return "\n".join([*blocks, "".join([*tail, *_summary(report, unreadable, paint)])])
+    return "\n".join([*blocks, "".join([*tail, *_summary(report, unreadable, hidden, paint)])])
 
 
 def _plain(text: str, code: str) -> str:
@@ -100,13 +101,20 @@ def _derived(file: FileReport, with_path: bool) -> str:
     return f"{_visible(file.path) + ': ' if with_path else ''}{'; '.join(parts)}\n"
 
 
-def _summary(report: Report, unreadable: Mapping[str, str], paint: Paint) -> list[str]:
+def _summary(report: Report, unreadable: Mapping[str, str], hidden: int, paint: Paint) -> list[str]:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     infos = report.count(Severity.INFO)
     counts = [_count(errors, "error"), _count(warnings, "warning"), *([_count(infos, "note")] if infos else [])]
     found = ", ".join(counts) if errors or warnings or infos else "No findings"
     colour = "1;31" if errors else "1;33" if warnings else "1;32"
     lines = [f"{paint(found, colour)} in {_count(len(report.files), 'file')}.\n"]
+    if hidden:
+        lines.append(f"{_count(hidden, 'finding')} known from the baseline.\n")
+    fixable = sum(is_fixable(finding.fix, unsafe=False) for finding in report.findings)
+    unsafe = sum(is_fixable(finding.fix, unsafe=True) for finding in report.findings) - fixable
+    if fixable or unsafe:
+        extra = f" ({unsafe} more with --unsafe-fixes)" if unsafe else ""
+        lines.append(f"{_count(fixable, 'finding')} can be repaired with --fix{extra}.\n")
     if unreadable:
         lines.append(f"{_count(len(unreadable), 'file')} could not be opened.\n")
     for fact, names in sorted(report.not_run.items()):

@@ -160,6 +160,16 @@ MODEL_CONFIG_UNREADABLE = _reporter(
     "",
     "transformers reads config.json from the same place",
 )
+UNUSED_SUPPRESSION = _reporter(
+    "unused-suppression",
+    "ND914",
+    Severity.WARNING,
+    "A suppression comment silences nothing",
+    "What it was for is gone, or its name is misspelt; left standing, it would hide the next real finding.",
+    "sequence_len: 512  # ndcheck: ignore[unknown-key] on purpose\n",
+    "sequence_len: 512  # on purpose\n",
+    "the file itself",
+)
 
 RULES: tuple[Rule[Document], ...] = (
     YAML_SYNTAX,
@@ -175,4 +185,5 @@ RULES: tuple[Rule[Document], ...] = (
     NOT_A_MAPPING,
     UNKNOWN_DIALECT,
     MODEL_CONFIG_UNREADABLE,
+    UNUSED_SUPPRESSION,
 )

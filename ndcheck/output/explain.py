@@ -1,0 +1,70 @@
+"""One rule as a page, and all rules as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from textwrap import fill, indent
+from typing import Any
+
+from ndcheck.rules.examples import facts_of
+from ndcheck.rules.rule import Rule
+
+
+def page(rule: Rule[Any]) -> str:
+    """What, why, a bad and a good example, evidence, how to silence it."""
+    parts = [
+        f"{rule.code} {rule.name} ({rule.severity.value})",
+        fill(f"{rule.summary.rstrip('.')}.", 100),
+        fill(rule.why, 100),
+    ]
+    for title, fragment in (("Breaks it", rule.bad), ("Does not", rule.good)):
+        if fragment:
+            parts.append(f"{title}{_facts(rule)}:\n\n{indent(fragment.rstrip(), '    ')}")
+    if rule.unchecked:
+        parts.append("The framework itself does not check this.")
+    if rule.versions:
+        parts.append(f"Holds for versions {rule.versions}.")
+    parts.append(fill(f"Evidence: {rule.evidence}.", 100))
+    parts.append(f"To silence it on a line, end the line with:  # ndcheck: ignore[{rule.name}] why")
+    return "\n\n".join(parts) + "\n"
+
+
+def table(rules: Iterable[Rule[Any]], form: str) -> str:
+    """All rules: ``text``, ``markdown`` or ``json``."""
+    if form == "json":
+        rows = [
+            {
+                "code": rule.code,
+                "name": rule.name,
+                "severity": rule.severity.value,
+                "summary": rule.summary,
+                "why": rule.why,
+                "unchecked": rule.unchecked,
+                "versions": rule.versions,
+                "evidence": rule.evidence,
+            }
+            for rule in rules
+        ]
+        return json.dumps({"version": 1, "rules": rows}, indent=2) + "\n"
+    if form == "markdown":
+        lines = ["| code | name | severity | what it finds | evidence |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {_cell(rule.summary)} | {_cell(rule.evidence)} |"
+            for rule in rules
+        ]
+        return "\n".join(lines) + "\n"
+    return "".join(f"{rule.code}  {rule.severity.value:<8} {rule.name:<32} {rule.summary}\n" for rule in rules)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _facts(rule: Rule[Any]) -> str:
+    facts = facts_of(rule)
+    known = [f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "model_config"]
+    if "model_config" in facts:
+        shape = ", ".join(f"{key} {value}" for key, value in facts["model_config"].items() if key != "model_type")
+        known.append(f"a model with {shape}")
+    return f" ({'; '.join(known)})" if known else ""
