@@ -336,8 +336,9 @@ class _Builder:
             build = yaml.constructor.SafeConstructor.yaml_constructors[tag]
             node.value = build(_CONSTRUCTOR, yaml.ScalarNode(tag, event.value))
         except _BUILD_ERRORS as error:
-            said = getattr(error, "problem", None) or error
-            self._problem("yaml-scalar", f"{event.value[:60]} cannot be read: {said}", node.span)
+            said = getattr(error, "problem", None) or (error if isinstance(error, ValueError) else "no such value")
+            kind = tag.rpartition(":")[2]
+            self._problem("yaml-scalar", f"{shown(event.value)} cannot be read as {kind}: {said}", node.span)
         return node
 
     def _attach(self, node: Node, span: Span) -> None:

@@ -90,7 +90,7 @@ def dotted(path: Path) -> str:
     """('datasets', 0, 'path') -> 'datasets[0].path'."""
     text = ""
     for part in path:
-        name = part if isinstance(part, str) else shown(part)
+        name = part if isinstance(part, str) and part else shown(part)
         text += f"[{name}]" if isinstance(part, int) else f".{name}" if text else name
     return text
 

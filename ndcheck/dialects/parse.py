@@ -38,7 +38,20 @@ def parse(model: type[BaseModel], key_types: KeyTypes, mapping: Mapping[Any, Any
             typed[key] = _adapter(wanted).validate_python(value)
         except ValidationError as error:
             problems.append(_problem(wanted, (key,), value, error.errors(include_url=False)[0]))
+    problems += _oversized(typed)
     return Parsed(typed, tuple(problems))
+
+
+def _oversized(section: dict[str, Any], above: Path = ()) -> list[TypeProblem]:
+    """Take integers out that no tensor size or step count can hold; products of what is left can be printed."""
+    problems: list[TypeProblem] = []
+    for key, value in list(section.items()):
+        if isinstance(value, int) and value.bit_length() > 64:
+            problems.append(TypeProblem((*above, key), value, "an integer of at most 64 bits", (), "int_too_large"))
+            del section[key]
+        elif isinstance(value, dict) and not above:
+            problems += _oversized(value, (key,))
+    return problems
 
 
 @cache

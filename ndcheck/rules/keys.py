@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from ndcheck.findings import Fix, Mark, Note, RenameKey, SetValue, Severity, Violation
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.settings import OldKey, Settings, TypeProblem, UnknownKey
 from ndcheck.values import dotted, shown
+
+_CLOSE = 1 - 1 / 6
 
 
 @rule(
@@ -62,20 +65,35 @@ def nearest(word: str, known: tuple[str, ...]) -> str | None:
     for candidate in known:
         if sorted(candidate.split("_")) == parts:
             return candidate
-    scored = [
-        (SequenceMatcher(None, word.lower(), candidate).ratio(), candidate)
-        for candidate in known
-        if _similar(word, candidate)
-    ]
-    best = max(scored, default=(0.0, ""))
-    return best[1] if best[0] >= 1 - 1 / 6 and len(word) > 3 else None
+    best = max(((_ratio(word, candidate), candidate) for candidate in _similar(word, known)), default=(0.0, ""))
+    return best[1] if best[0] >= _CLOSE and len(word) > 3 else None
 
 
-def _similar(word: str, candidate: str) -> bool:
-    """Cheap bounds before the costly comparison: lengths, and the letters that the two share."""
-    if abs(len(word) - len(candidate)) > max(len(word), len(candidate)) // 4:
-        return False
-    return SequenceMatcher(None, word.lower(), candidate).quick_ratio() >= 1 - 1 / 6
+def _ratio(word: str, candidate: str) -> float:
+    return SequenceMatcher(None, word.lower(), candidate).ratio()
+
+
+def _similar(word: str, known: tuple[str, ...]) -> Iterator[str]:
+    """The known words that can be close at all: every letter that only one of two words has costs at least one place."""
+    letters = _letters(word.lower())
+    for candidate, candidates_letters in _lettered(known):
+        places = len(word) + len(candidate)
+        apart = max(abs(len(word) - len(candidate)), (letters ^ candidates_letters).bit_count())
+        if apart <= places * (1 - _CLOSE):
+            yield candidate
+
+
+@lru_cache(maxsize=64)
+def _lettered(known: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    return tuple((candidate, _letters(candidate)) for candidate in known)
+
+
+def _letters(word: str) -> int:
+    """The set of a word's characters (by their code modulo 64), as the bits of a number."""
+    bits = 0
+    for char in word:
+        bits |= 1 << (ord(char) & 63)
+    return bits
 
 
 @rule(
