@@ -18,7 +18,7 @@ from ndcheck.rules.judge import judge
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
 from ndcheck.suppressions import Suppression, suppressions
-from ndcheck.values import Path, Unreadable, dotted
+from ndcheck.values import Path, Unreadable, Value, dotted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +130,14 @@ def _examples(dialect: Dialect) -> str:
 
 
 def _examine(dialect: Dialect, document: Document, mapping: dict[Any, Any], facts: Facts) -> Examination:
+    settings = dialect.resolve(mapping)
     if facts.model is None:
-        facts = _local_model(dialect, document, mapping, facts)
-    return examine(dialect, mapping, facts, document)
+        facts = _with_local_model(dialect.model_path(settings), document, facts)
+    return examine(dialect, settings, facts, document)
 
 
-def _local_model(dialect: Dialect, document: Document, mapping: dict[Any, Any], facts: Facts) -> Facts:
+def _with_local_model(named: Value[str] | None, document: Document, facts: Facts) -> Facts:
     """The model's shape, where the config names a directory on this disk."""
-    named = dialect.model_path(dialect.resolve(mapping))
     if named is None or not _is_directory(named.value):
         return facts
     try:
@@ -150,7 +150,7 @@ def _local_model(dialect: Dialect, document: Document, mapping: dict[Any, Any], 
 
 def _is_directory(name: str) -> bool:
     try:
-        return FilePath(name).is_dir()
+        return bool(name) and FilePath(name).is_dir()
     except (OSError, ValueError):  # a name too long, or with a null byte, is no directory
         return False
 

@@ -47,14 +47,11 @@ class Examination(NamedTuple):
     verdicts: Verdicts
 
 
-def examine(
-    dialect: Dialect, mapping: Mapping[Any, Any], facts: Facts, document: Document | None = None
-) -> Examination:
-    """Read a mapping in a dialect and put every rule of it to the question.
+def examine(dialect: Dialect, settings: Settings, facts: Facts, document: Document | None = None) -> Examination:
+    """Translate settings that ``dialect.resolve`` made, and put every rule of the dialect to the question.
 
     With ``document``, the rules about the text itself run too.
     """
-    settings = dialect.resolve(mapping)
     run = dialect.to_run(settings, facts)
     subjects = (settings, run) if document is None else (document, settings, run)
     return Examination(settings, run, judge(dialect.rules, *subjects))

@@ -63,7 +63,7 @@ class AxolotlConfig(AxolotlKeys):
     def _judge(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
-        verdicts = examine(DIALECT, data, from_context(info.context)).verdicts
+        verdicts = examine(DIALECT, resolve(data), from_context(info.context)).verdicts
         errors = [
             InitErrorDetails(
                 type=PydanticCustomError(
