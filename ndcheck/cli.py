@@ -95,6 +95,8 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    # pydantic would look for plug-ins of other programs in every installed package: slow, and none of our business
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from ndcheck.commands import UsageError, validate
 
     try:

@@ -175,9 +175,9 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _target(text: str | None) -> str | None:
-    """'axolotl==0.19' -> '0.19'; without it, the installed version, else None: the newest that we know."""
+    """'axolotl==0.19' -> '0.19'."""
     if text is None:
-        return _installed("axolotl")
+        return None
     from packaging.version import InvalidVersion, Version
 
     name, separator, version = text.partition("==")
@@ -187,12 +187,3 @@ def _target(text: str | None) -> str | None:
         return str(Version(version.strip()))
     except InvalidVersion:
         raise UsageError(f"--target must read axolotl==VERSION, not {text!r}") from None
-
-
-def _installed(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

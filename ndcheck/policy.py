@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
@@ -26,7 +27,8 @@ class Policy:
 
     ``select`` empty means every rule; ``ignore`` wins over it. ``per_file_ignores``: glob of paths ->
     selectors. ``severities``: name or code -> another severity. ``lowest``: quieter findings are left out.
-    ``target``: version of the framework that rules with a version range are held against.
+    ``target``: version of the framework that rules with a version range are held against; without it the
+    installed one, else the newest.
     """
 
     select: tuple[str, ...] = ()
@@ -64,11 +66,30 @@ class Policy:
                 yield from selectors
 
     def _in_range(self, rule: Rule[Any]) -> bool:
-        if not rule.versions or self.target is None:
+        if not rule.versions:
             return True
+        target = self.target or _installed("axolotl")
+        if target is None:
+            return _is_open(rule.versions)
         from packaging.specifiers import SpecifierSet
 
-        return SpecifierSet(rule.versions).contains(self.target, prereleases=True)
+        return SpecifierSet(rule.versions).contains(target, prereleases=True)
+
+
+@cache
+def _installed(name: str) -> str | None:
+    """The version of a distribution that is installed here; imported only if a rule asks, since it is slow."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _is_open(versions: str) -> bool:
+    """The range reaches to the newest version: it has no upper end."""
+    return not any(part.strip().startswith(("<", "==", "~=")) for part in versions.split(","))
 
 
 def _selected(rule: Rule[Any], selectors: Iterable[str]) -> bool:
