@@ -7,6 +7,7 @@ A value that is not there, or is null, is off, not set, not above anything, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -121,9 +122,9 @@ def is_set(name: str, *, raw: bool = False) -> Condition:
     return Test(name, "set", raw=raw)
 
 
-def equals(name: str, operand: Any) -> Condition:
+def equals(name: str, operand: Any, *, raw: bool = False) -> Condition:
     """The value is exactly this."""
-    return Test(name, "equals", operand)
+    return Test(name, "equals", operand, raw=raw)
 
 
 def one_of(name: str, *operands: Any) -> Condition:
@@ -136,6 +137,26 @@ def above(name: str, operand: float) -> Condition:
     return Test(name, "above", operand)
 
 
+def at_least(name: str, operand: float) -> Condition:
+    """The value is a number, and not less than this."""
+    return Test(name, "at least", operand)
+
+
+def matches(name: str, pattern: str) -> Condition:
+    """The value is a string in which the pattern is found; ``^`` and ``$`` anchor it."""
+    return Test(name, "matches", pattern)
+
+
+def lists(name: str, pattern: str) -> Condition:
+    """The value is a list with a string in which the pattern is found."""
+    return Test(name, "lists", pattern)
+
+
+def is_mapping(name: str) -> Condition:
+    """The value is a mapping."""
+    return Test(name, "mapping")
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, int | float)
 
@@ -146,4 +167,10 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "equals": lambda value, operand: value is not None and type(value) is type(operand) and value == operand,
     "one of": lambda value, operands: isinstance(value, str | int) and value in operands,
     "above": lambda value, operand: _number(value) and value > operand,
+    "at least": lambda value, operand: _number(value) and value >= operand,
+    "matches": lambda value, pattern: isinstance(value, str) and re.search(pattern, value) is not None,
+    "lists": lambda value, pattern: (
+        isinstance(value, list) and any(isinstance(item, str) and re.search(pattern, item) for item in value)
+    ),
+    "mapping": lambda value, _: isinstance(value, dict),
 }
