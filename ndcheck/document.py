@@ -183,7 +183,25 @@ def read(text: str) -> Document:
     except (ValueError, UnicodeError) as error:  # libyaml refuses lone surrogates while encoding
         document.root = None
         document.problems = [Problem("yaml-syntax", f"cannot be read as YAML: {error}", Span(0, 0))]
+    if document.root is not None and len(text) < _STRICT_LIMIT and ("\t" in text or "?" in text):
+        document.problems += _strict_problems(text)
     return document
+
+
+_STRICT_LIMIT = 1_000_000  # characters; PyYAML's own scanner needs seconds for as many
+
+
+def _strict_problems(text: str) -> list[Problem]:
+    """What libyaml takes and PyYAML's own scanner, the one behind ``yaml.safe_load``, does not.
+
+    That is a tab between tokens, and a question mark inside a word of a flow collection.
+    """
+    try:
+        for _ in yaml.parse(text, Loader=yaml.SafeLoader):
+            pass
+    except yaml.YAMLError as error:
+        return [_syntax_problem(error, text)]
+    return []
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:

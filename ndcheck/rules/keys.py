@@ -70,7 +70,8 @@ def nearest(word: str, known: tuple[str, ...]) -> str | None:
 
 
 def _ratio(word: str, candidate: str) -> float:
-    return SequenceMatcher(None, word.lower(), candidate).ratio()
+    matcher = SequenceMatcher(None, word.lower(), candidate)
+    return matcher.ratio() if matcher.quick_ratio() >= _CLOSE else 0.0  # the costly one only where it can be close
 
 
 def _similar(word: str, known: tuple[str, ...]) -> Iterator[str]:
