@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from ndcheck.rules import axolotl, batch, kernels, keys, layout, optimizer, sequence, sharding, tensor_parallel, text
+from ndcheck.rules import (
+    axolotl,
+    axolotl_deepspeed,
+    axolotl_relora,
+    axolotl_sharded_models,
+    axolotl_sharded_optimizers,
+    axolotl_sharded_precision,
+    axolotl_sharding,
+    batch,
+    kernels,
+    keys,
+    layout,
+    optimizer,
+    sequence,
+    sharding,
+    tensor_parallel,
+    text,
+)
 from ndcheck.rules.rule import Rule
 
 NEUTRAL: tuple[Rule[Any], ...] = (
@@ -20,7 +37,15 @@ NEUTRAL: tuple[Rule[Any], ...] = (
 )
 """Rules that hold whatever the framework."""
 
-AXOLOTL: tuple[Rule[Any], ...] = axolotl.RULES
+AXOLOTL: tuple[Rule[Any], ...] = (
+    *axolotl.RULES,
+    *axolotl_sharding.RULES,
+    *axolotl_sharded_precision.RULES,
+    *axolotl_sharded_optimizers.RULES,
+    *axolotl_sharded_models.RULES,
+    *axolotl_deepspeed.RULES,
+    *axolotl_relora.RULES,
+)
 """Rules of axolotl alone."""
 
 ALL: tuple[Rule[Any], ...] = (*NEUTRAL, *AXOLOTL)

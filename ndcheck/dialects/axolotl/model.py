@@ -95,6 +95,11 @@ class AxolotlKeys(Section):
     fsdp_final_state_dict_type: StateDictType | None = Field(None, description="Older place of a key of `fsdp_config`.")
     deepspeed: str | dict[str, Any] | None = Field(None, description="DeepSpeed's JSON file, or its content.")
     deepcompile: bool | None = Field(None, description="DeepSpeed's compiler.")
+    auto_find_batch_size: bool | None = Field(None, description="Halve the batch until it fits.")
+    max_memory: dict[int | str, int | str] | None = Field(None, description="Memory that each device may use.")
+    gpu_memory_limit: int | str | None = Field(
+        None, description="Memory that each GPU may use; short for `max_memory`."
+    )
 
     # batch and sequence
     micro_batch_size: int | None = Field(None, description="Rows per rank and forward pass.")
@@ -155,6 +160,20 @@ class AxolotlKeys(Section):
     )
     bf16: Literal["auto"] | bool | None = Field(None, description="Compute in bfloat16.")
     fp16: bool | None = Field(None, description="Compute in float16.")
+    lr_scheduler: str | None = Field(None, description="Learning rate schedule by name.")
+    relora: bool | None = Field(None, description="Merge and restart the LoRA adapter as training goes on.")
+    jagged_restart_steps: int | None = Field(None, description="Steps between two restarts.")
+    flash_attn_fuse_mlp: bool | None = Field(None, description="Fuse the MLP's products.")
+    fp8: bool | None = Field(None, description="Compute matrix products in float8.")
+    fp8_enable_fsdp_float8_all_gather: bool | None = Field(None, description="FSDP2 gathers parameters in float8.")
+    fp32_norms: bool | None = Field(None, description="Keep norm layers in float32 under FSDP2.")
+    fp32_norm_classes: list[str] | None = Field(None, description="Which layers `fp32_norms` is about.")
+    bfloat16: bool | None = Field(None, description="Load the model in bfloat16, without autocasting.")
+    model_quantization_config: Literal["Mxfp4Config", "FineGrainedFP8Config"] | None = Field(
+        None, description="How to read a quantized checkpoint."
+    )
+    qlora_sharded_model_loading: bool | None = Field(None, description="Load quantized weights shard by shard.")
+    reinit_weights: bool | None = Field(None, description="Start from random weights.")
 
 
 DEFAULTS: dict[str, Any] = {
