@@ -1,0 +1,14 @@
+"""Imported once by the fork server: everything that ranks need, and nothing that starts a thread.
+
+A fork copies only the thread that forks. A pool of OpenMP threads in the server would be gone in the ranks, which would wait
+for it for ever; so the number of threads is set to 1 before the first operation.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import ndcheck.conformance.engines.reference
+import ndcheck.conformance.worker  # noqa: F401
+
+torch.set_num_threads(1)
