@@ -222,7 +222,7 @@ SYNC_STATES_OVERRIDDEN = conditional(
     Severity.WARNING,
     Settings,
     evidence="accelerate 1.13 utils/dataclasses.py:1913",
-    bad=f"{TWO}fsdp_config: {{use_orig_params: true}}\n",
+    bad=f"{TWO}fsdp_config: {{reshard_after_forward: true, use_orig_params: true}}\n",
     good=f"{TWO}fsdp_config: {{reshard_after_forward: true}}\n",
     unchecked=True,
 )
