@@ -1,54 +1,67 @@
-"""Sessions: `nox -l` lists them. They share one environment, so that torch is installed once."""
+"""Sessions: `nox -l` lists them. They share one environment, `.nox/ndcheck`, so that torch is installed once."""
 
 from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.2"
 nox.options.sessions = ["lint", "tests"]
-nox.options.reuse_venv = "yes"
+# nox itself gives every session an environment of its own; ours make and share one
+nox.options.default_venv_backend = "none"
 
-SHARED = {"venv_location": ".nox/ndcheck"}
-CONSTRAINTS = ("-c", "constraints.txt")
-GROUPS = nox.project.load_toml("pyproject.toml")
+SHARED = Path(".nox", "ndcheck").absolute()
+PROJECT = nox.project.load_toml("pyproject.toml")
 
 
 def install(session: nox.Session, *groups: str) -> None:
     """ndcheck in editable mode with everything that its rooms need, at the tested versions."""
-    wanted = [requirement for group in groups for requirement in nox.project.dependency_groups(GROUPS, group)]
-    session.install("--quiet", *CONSTRAINTS, "-e", ".[conformance]", *wanted)
+    if not (SHARED / "bin" / "python").exists():
+        session.run(sys.executable, "-m", "venv", str(SHARED))
+    wanted = [requirement for group in groups for requirement in nox.project.dependency_groups(PROJECT, group)]
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    run(session, "python", "-m", "pip", "install", *quiet, "-c", "constraints.txt", "-e", ".[conformance]", *wanted)
 
 
-@nox.session(**SHARED)
+def run(session: nox.Session, program: str, *arguments: str, success_codes: tuple[int, ...] = (0,)) -> None:
+    """Run a program of the shared environment."""
+    path = os.pathsep.join([str(SHARED / "bin"), os.environ.get("PATH", "")])
+    session.run(str(SHARED / "bin" / program), *arguments, env={"PATH": path}, success_codes=success_codes)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Validate a good and a broken config, then prove four layouts on CPU ranks. [-- arguments of the matrix]"""
     install(session)
-    session.run("ndcheck", "validate", "docs/examples/good.yaml", "--world-size", "8")
+    run(session, "ndcheck", "validate", "docs/examples/good.yaml", "--world-size", "8")
     # the broken one ends with exit code 1: that is what it is for
-    session.run("ndcheck", "validate", "docs/examples/broken.yaml", "--world-size", "8", success_codes=[1])
-    arguments = session.posargs or ["--gpus", "4", "--matrix", "smoke.yaml"]
-    session.run("python", "-m", "ndcheck.conformance", *arguments)
+    run(session, "ndcheck", "validate", "docs/examples/broken.yaml", "--world-size", "8", success_codes=(1,))
+    arguments = session.posargs or ["--gpus", "4", "--matrix", "matrices/smoke.yaml"]
+    run(session, "python", "-m", "ndcheck.conformance", *arguments)
 
 
-@nox.session(**SHARED)
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests. [-- arguments of pytest]"""
     install(session, "tests")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    run(session, "pytest", "-n", "auto", *session.posargs)
 
 
-@nox.session(**SHARED)
+@nox.session
 def matrix(session: nox.Session) -> None:
     """Run a conformance matrix. [-- --gpus 4 --matrix matrices/smoke.yaml]"""
     install(session)
-    session.run("python", "-m", "ndcheck.conformance", *session.posargs)
+    run(session, "python", "-m", "ndcheck.conformance", *session.posargs)
 
 
-@nox.session(**SHARED)
+@nox.session
 def lint(session: nox.Session) -> None:
     """Format, style, types, and which room may import which."""
     install(session, "lint")
-    session.run("ruff", "format", "--check", ".")
-    session.run("ruff", "check", ".")
-    session.run("mypy")
-    session.run("lint-imports")
+    run(session, "ruff", "format", "--check", ".")
+    run(session, "ruff", "check", ".")
+    run(session, "mypy")
+    run(session, "lint-imports")
