@@ -34,12 +34,12 @@ def run(session: nox.Session, program: str, *arguments: str, success_codes: tupl
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Validate a good and a broken config, then prove four layouts on CPU ranks. [-- arguments of the matrix]"""
+    """Validate a good and a broken config, then prove four layouts and write a report. [-- arguments of the matrix]"""
     install(session)
     run(session, "ndcheck", "validate", "docs/examples/good.yaml", "--world-size", "8")
     # the broken one ends with exit code 1: that is what it is for
     run(session, "ndcheck", "validate", "docs/examples/broken.yaml", "--world-size", "8", success_codes=(1,))
-    arguments = session.posargs or ["--gpus", "4", "--matrix", "matrices/smoke.yaml"]
+    arguments = session.posargs or ["--gpus", "4", "--matrix", "matrices/smoke.yaml", "--output", "ndcheck-report"]
     run(session, "python", "-m", "ndcheck.conformance", *arguments)
 
 
