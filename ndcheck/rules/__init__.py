@@ -6,8 +6,12 @@ from typing import Any
 
 from ndcheck.rules import (
     axolotl,
+    axolotl_data,
+    axolotl_datasets,
     axolotl_deepspeed,
+    axolotl_evaluation,
     axolotl_relora,
+    axolotl_schedule,
     axolotl_sharded_models,
     axolotl_sharded_optimizers,
     axolotl_sharded_precision,
@@ -45,6 +49,10 @@ AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl_sharded_models.RULES,
     *axolotl_deepspeed.RULES,
     *axolotl_relora.RULES,
+    *axolotl_data.RULES,
+    *axolotl_datasets.RULES,
+    *axolotl_schedule.RULES,
+    *axolotl_evaluation.RULES,
 )
 """Rules of axolotl alone."""
 

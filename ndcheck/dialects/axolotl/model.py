@@ -122,6 +122,22 @@ class AxolotlKeys(Section):
     dataloader_prefetch_factor: int | None = Field(None, description="Batches each loader process prepares ahead.")
     val_set_size: float | None = Field(None, description="Share or number of rows kept for evaluation.")
     test_datasets: list[dict[str, Any]] | None = Field(None, description="Data sets to evaluate on.")
+    dataloader_pin_memory: bool | None = Field(None, description="Pin the memory that batches are copied from.")
+    skip_prepare_dataset: bool | None = Field(
+        None, description="Train on the data as it is, without tokenizing it first."
+    )
+    dataset_exact_deduplication: bool | None = Field(None, description="Drop rows that are equal to an earlier one.")
+    push_dataset_to_hub: str | None = Field(None, description="Repository for the prepared data.")
+    hf_use_auth_token: bool | None = Field(None, description="Log in to the hub for reading and pushing data.")
+    group_by_length: bool | None = Field(None, description="Batch rows of similar length together.")
+    include_tokens_per_second: bool | None = Field(None, description="Log tokens per second of each rank.")
+    chat_template_jinja: str | None = Field(None, description="The template itself, for `chat_template: jinja`.")
+    processor_type: str | None = Field(None, description="Class of the image processor.")
+    processor_kwargs: dict[str, Any] | None = Field(None, description="Extra arguments of the processor.")
+    image_resize_algorithm: int | str | None = Field(
+        None, description="Filter for resizing images: bilinear, bicubic or lanczos."
+    )
+    reward_model: bool | None = Field(None, description="Train a model that scores answers.")
 
     # attention
     attn_implementation: str | None = Field(None, description="Attention backend, or a hub kernel with a slash.")
@@ -174,6 +190,44 @@ class AxolotlKeys(Section):
     )
     qlora_sharded_model_loading: bool | None = Field(None, description="Load quantized weights shard by shard.")
     reinit_weights: bool | None = Field(None, description="Start from random weights.")
+    max_grad_norm: float | None = Field(None, description="Clip gradients to this norm.")
+    tokenizer_use_mistral_common: bool | None = Field(None, description="Use mistral-common's tokenizer.")
+    added_tokens_overrides: dict[int | str, Any] | None = Field(
+        None, description="Reserved token's id -> its new text."
+    )
+    tokens: list[str] | None = Field(None, description="Tokens to add to the vocabulary.")
+    gptq: bool | None = Field(None, description="The checkpoint is quantized with GPTQ.")
+    revision_of_model: str | None = Field(None, description="Branch, tag or commit of the model.")
+    model_revision: str | None = Field(None, description="The same, by an older name.")
+    trust_remote_code: bool | None = Field(None, description="Run the code in the model's repository.")
+    flash_optimum: bool | None = Field(None, description="Use BetterTransformer.")
+    large_head_attention: str | None = Field(
+        None, description="Attention for heads above 256: auto, sdpa or triton_flash."
+    )
+    torch_empty_cache_steps: int | None = Field(None, description="Empty the allocator's cache every so many steps.")
+    neftune_noise_alpha: float | None = Field(None, description="Scale of the noise added to embeddings.")
+
+    # steps, saving, evaluation
+    warmup_steps: int | None = Field(None, description="Steps over which the learning rate rises.")
+    warmup_ratio: float | None = Field(None, description="The same as a share of all steps.")
+    save_steps: int | float | None = Field(
+        None, description="Steps between two checkpoints, or a share of the run below 1."
+    )
+    saves_per_epoch: int | None = Field(None, description="Checkpoints per epoch.")
+    save_strategy: str | None = Field(None, description="When to save: steps, epoch, best or no.")
+    save_safetensors: bool | None = Field(None, description="Always true.")
+    save_only_model: bool | None = Field(None, description="Leave the optimizer out of checkpoints.")
+    hub_model_id: str | None = Field(None, description="Repository that checkpoints are pushed to.")
+    eval_steps: int | float | None = Field(
+        None, description="Steps between two evaluations, or a share of the run below 1."
+    )
+    evals_per_epoch: int | None = Field(None, description="Evaluations per epoch.")
+    eval_strategy: str | None = Field(None, description="When to evaluate: steps, epoch or no.")
+    do_bench_eval: bool | None = Field(None, description="Run a benchmark at each evaluation.")
+    eval_causal_lm_metrics: list[str] | None = Field(None, description="Metrics computed on generated text.")
+    metric_for_best_model: str | None = Field(None, description="The measure that makes a checkpoint the best.")
+    load_best_model_at_end: bool | None = Field(None, description="Go back to the best checkpoint at the end.")
+    early_stopping_patience: int | None = Field(None, description="Evaluations without progress before training stops.")
 
 
 DEFAULTS: dict[str, Any] = {
