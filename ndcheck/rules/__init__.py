@@ -15,6 +15,7 @@ from ndcheck.rules import (
     axolotl_sharded_models,
     axolotl_sharded_optimizers,
     axolotl_sharded_precision,
+    axolotl_sharded_saving,
     axolotl_sharding,
     batch,
     kernels,
@@ -44,6 +45,7 @@ NEUTRAL: tuple[Rule[Any], ...] = (
 AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl.RULES,
     *axolotl_sharding.RULES,
+    *axolotl_sharded_saving.RULES,
     *axolotl_sharded_precision.RULES,
     *axolotl_sharded_optimizers.RULES,
     *axolotl_sharded_models.RULES,

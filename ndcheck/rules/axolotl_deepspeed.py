@@ -65,6 +65,23 @@ ZERO3_FINDS_BATCH_SIZE = conditional(
     unchecked=True,
 )
 
+ZERO3_8BIT = conditional(
+    "AX407",
+    "zero3-8bit",
+    Severity.ERROR,
+    Settings,
+    summary="8-bit weights under ZeRO-3",
+    why="bitsandbytes quantizes while loading, which needs a device map; ZeRO-3 cuts weights while loading and refuses one.",
+    when=on("load_in_8bit"),
+    then=~ZERO3,
+    message="{load_in_8bit} does not load under ZeRO-3: {deepspeed}",
+    fix=Fix("use ZeRO stage 2, or load_in_8bit: false"),
+    evidence="peft #306",
+    bad=f"{LORA}load_in_8bit: true\ndeepspeed: deepspeed_configs/zero3.json\n",
+    good=f"{LORA}load_in_8bit: true\ndeepspeed: deepspeed_configs/zero2.json\n",
+    unchecked=True,
+)
+
 DEEPSPEED_INLINE = conditional(
     "AX404",
     "deepspeed-inline",
@@ -139,6 +156,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     DEEPCOMPILE_WITHOUT_DEEPSPEED,
     ZERO3_NOT_REENTRANT,
     ZERO3_FINDS_BATCH_SIZE,
+    ZERO3_8BIT,
     DEEPSPEED_INLINE,
     deepspeed_on_one_rank,
     deepspeed_batch_differs,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ndcheck.findings import Fix, SetValue, Severity
+from collections.abc import Iterator
+
+from ndcheck.findings import Fix, SetValue, Severity, Violation, notes
 from ndcheck.rules.axolotl_evaluation import EVALUATES
 from ndcheck.rules.conditions import above, at_least, equals, is_set, on, one_of
-from ndcheck.rules.rule import Rule, conditional
+from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
 WARMUP_TWICE = conditional(
@@ -156,6 +158,48 @@ CACHE_STEPS_NOT_POSITIVE = conditional(
     unchecked=True,
 )
 
+
+@rule(
+    "AX916",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 core/builders/causal.py:188 against core/builders/rl.py:101",
+    bad="rl: orpo\ngroup_by_length: true\n",
+    good="rl: orpo\ngroup_by_length: false\n",
+    unchecked=True,
+)
+def option_ignored_with_rl(settings: Settings) -> Iterator[Violation]:
+    """An option is set that axolotl does not pass on when rl is set.
+
+    Preference and reinforcement training are put together by code of their own, which leaves out some of the
+    options that ordinary training takes.
+    """
+    method = settings.value("rl")
+    if method is None or not method.value:
+        return
+    for key in NOT_WITH_RL:
+        option = settings.value(key)
+        if option is not None and option.value and option.path is not None:
+            message = f"{option} has no effect with {method}"
+            yield Violation(option.path, message, notes(method), Fix("remove it"))
+
+
+NOT_WITH_RL = (
+    "ddp_timeout",
+    "ddp_bucket_cap_mb",
+    "ddp_broadcast_buffers",
+    "ddp_find_unused_parameters",
+    "dataloader_drop_last",
+    "auto_find_batch_size",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "greater_is_better",
+    "group_by_length",
+    "neftune_noise_alpha",
+    "lr_quadratic_warmup",
+)
+"""What only the builder of ordinary training passes on."""
+
 RULES: tuple[Rule[Settings], ...] = (
     WARMUP_TWICE,
     SAVE_STEPS_STRATEGY,
@@ -166,4 +210,5 @@ RULES: tuple[Rule[Settings], ...] = (
     NOISE_NOT_POSITIVE,
     PLATEAU_WITHOUT_EVALUATION,
     CACHE_STEPS_NOT_POSITIVE,
+    option_ignored_with_rl,
 )

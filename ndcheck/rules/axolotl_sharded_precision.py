@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP, ONE, SECTION, TWO, V1
-from ndcheck.rules.conditions import equals, is_set, on
+from ndcheck.rules.axolotl_sharding import FSDP, FSDP1, ONE, SECTION, TWO, V1
+from ndcheck.rules.conditions import equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings
+
+QLORA = "adapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n"
 
 FP32_NORMS_WITHOUT_FSDP2 = conditional(
     "AX305",
@@ -160,6 +162,43 @@ MXFP4_RAM_EFFICIENT_LOADING = conditional(
     good=f"model_quantization_config: Mxfp4Config\n{TWO}fsdp_config: {{cpu_ram_efficient_loading: false}}\n",
 )
 
+EIGHT_BIT_FLATTENED = conditional(
+    "AX335",
+    "eight-bit-flattened",
+    Severity.ERROR,
+    Settings,
+    summary="FSDP1 cannot flatten 8-bit weights",
+    why="FSDP1 joins parameters into one floating-point buffer; 8-bit base weights are integers, and wrapping fails.",
+    when=FSDP1,
+    then=~on("load_in_8bit"),
+    message="{load_in_8bit} stores integers, which FSDP1 cannot flatten",
+    fix=Fix("set fsdp_version: 2, or train with qlora and load_in_4bit"),
+    evidence="axolotl #2250 and #1589",
+    bad=f"adapter: lora\nlora_target_linear: true\nload_in_8bit: true\n{ONE}fsdp_config: {{offload_params: false}}\n",
+    good=f"adapter: lora\nlora_target_linear: true\nload_in_8bit: true\n{TWO}fsdp_config: {{offload_params: false}}\n",
+    given=V1,
+    unchecked=True,
+)
+
+FOUR_BIT_FLATTENED = conditional(
+    "AX336",
+    "four-bit-flattened",
+    Severity.ERROR,
+    Settings,
+    summary="FSDP1 flattens 4-bit weights and adapters of different types",
+    why="axolotl stores 4-bit weights as bfloat16 so that FSDP can cut them. FSDP1 wants one type in a buffer, so the "
+    "adapter has to be bfloat16 too; without bf16 it is float32, and wrapping fails.",
+    when=FSDP1 & equals("adapter", "qlora") & on("load_in_4bit"),
+    then=on("bf16") | on("bfloat16") | one_of("bnb_config_kwargs.bnb_4bit_quant_storage", "float16", "float32"),
+    message="{bf16}: 4-bit weights are stored as bfloat16, and FSDP1 flattens one type only",
+    fix=Fix("set bf16: true, or fsdp_version: 2"),
+    evidence="axolotl #1482",
+    bad=f"{QLORA}bf16: false\n{ONE}fsdp_config: {{offload_params: false}}\n",
+    good=f"{QLORA}bf16: false\n{TWO}fsdp_config: {{offload_params: false}}\n",
+    given=V1,
+    unchecked=True,
+)
+
 RULES: tuple[Rule[Settings], ...] = (
     FP32_NORMS_WITHOUT_FSDP2,
     FP32_NORM_CLASSES_UNUSED,
@@ -170,4 +209,6 @@ RULES: tuple[Rule[Settings], ...] = (
     FP8_UNCOMPILED,
     FP8_COMPILED_WITHOUT_FSDP,
     MXFP4_RAM_EFFICIENT_LOADING,
+    EIGHT_BIT_FLATTENED,
+    FOUR_BIT_FLATTENED,
 )

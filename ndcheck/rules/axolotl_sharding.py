@@ -144,40 +144,6 @@ CHECKPOINTING_REGATHERS = conditional(
     good=f"gradient_checkpointing: true\n{TWO}fsdp_config: {{reshard_after_forward: false}}\n",
 )
 
-LOCAL_STATE_DICT_FSDP2 = conditional(
-    "AX319",
-    "local-state-dict-fsdp2",
-    Severity.ERROR,
-    Settings,
-    summary="FSDP2 cannot save local state dicts",
-    why="Local state dicts are pieces of FSDP1's flat buffers. FSDP2 has none; accelerate refuses when it starts.",
-    when=FSDP2,
-    then=~equals("fsdp_config.state_dict_type", "LOCAL_STATE_DICT"),
-    message="{fsdp_config.state_dict_type} needs FSDP1; with {fsdp_version} accelerate refuses it",
-    fix=Fix("write FULL_STATE_DICT or SHARDED_STATE_DICT"),
-    evidence="accelerate 1.13 utils/dataclasses.py:2033, run",
-    bad=f"{TWO}fsdp_config: {{state_dict_type: LOCAL_STATE_DICT}}\n",
-    good=f"{TWO}fsdp_config: {{state_dict_type: SHARDED_STATE_DICT}}\n",
-    unchecked=True,
-)
-
-MODEL_ONLY_SHARDED_STATE = conditional(
-    "AX320",
-    "model-only-sharded-state",
-    Severity.ERROR,
-    Settings,
-    summary="save_only_model needs whole state dicts",
-    why="A sharded checkpoint is written together with the optimizer's; the Trainer refuses to write the model alone.",
-    when=FSDP & on("save_only_model"),
-    then=~equals("fsdp_config.state_dict_type", "SHARDED_STATE_DICT"),
-    message="{save_only_model} does not work with {fsdp_config.state_dict_type}",
-    fix=Fix("set state_dict_type: FULL_STATE_DICT, or save_only_model: false"),
-    evidence="transformers 5.14 trainer.py:866; axolotl's validator accepts it (run)",
-    bad=f"save_only_model: true\n{TWO}fsdp_config: {{state_dict_type: SHARDED_STATE_DICT}}\n",
-    good=f"save_only_model: true\n{TWO}fsdp_config: {{state_dict_type: FULL_STATE_DICT}}\n",
-    unchecked=True,
-)
-
 RESHARD_UNDER_FSDP1 = conditional(
     "AX321",
     "reshard-under-fsdp1",
@@ -346,8 +312,6 @@ RULES: tuple[Rule[Settings], ...] = (
     FSDP_LIST_DEPRECATED,
     CHECKPOINTING_TWICE,
     CHECKPOINTING_REGATHERS,
-    LOCAL_STATE_DICT_FSDP2,
-    MODEL_ONLY_SHARDED_STATE,
     RESHARD_UNDER_FSDP1,
     SYNC_STATES_OVERRIDDEN,
     fsdp1_option_ignored,
