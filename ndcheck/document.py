@@ -283,8 +283,14 @@ class _Builder:
         self.document.problems.append(Problem(kind, message, span, related))
 
     def _anchor(self, event: yaml.NodeEvent, node: Node) -> None:
-        if event.anchor is not None:
-            self.anchors[event.anchor] = node
+        if event.anchor is None:
+            return
+        earlier = self.anchors.get(event.anchor)
+        if earlier is not None:
+            first = Span(earlier.span.start, earlier.span.start + 1)
+            message = f"anchor &{event.anchor} is given a second time; PyYAML takes each name once"
+            self._problem("yaml-syntax", message, _span(event), (first, "given here first"))
+        self.anchors[event.anchor] = node
 
     def _open(self, event: yaml.CollectionStartEvent) -> bool:
         start = _span(event).start

@@ -294,6 +294,7 @@ def test_keys_that_merge_brings_are_no_duplicates() -> None:
         ("a:\t1\n", "yaml-syntax", (1, 3)),
         ("a: [b?c]\n", "yaml-syntax", (1, 6)),
         ("a: *x\n", "yaml-syntax", (1, 4)),
+        ("a: &x 1\nb: &x 2\n", "yaml-syntax", (2, 4)),
         ("a: 'x\n", "yaml-syntax", (2, 1)),
         ("a: 1\n---\nb: 2\n", "yaml-syntax", (2, 1)),
         ("a: \0\n", "yaml-syntax", (1, 4)),
