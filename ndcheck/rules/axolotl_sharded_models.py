@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP1, FSDP2, ONE, SECTION, TWO, V1
+from ndcheck.rules.axolotl_sharding import FSDP1, ONE, SECTION, TWO, V1, VERSION_2
 from ndcheck.rules.conditions import lists, matches, on
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings
@@ -40,7 +40,7 @@ SPECTRUM_WITH_FSDP_LIST = conditional(
     summary="axolotl wrongly refuses Spectrum beside the fsdp list",
     why="axolotl 0.18 asks for use_orig_params, spelled exactly so, wherever the fsdp list is set: also under FSDP2, "
     "which always keeps parameters apart, and where the key is written with its older prefix.",
-    when=SPECTRUM & on("fsdp") & on("fsdp_config") & (FSDP2 | on("fsdp_config.use_orig_params")),
+    when=SPECTRUM & on("fsdp") & on("fsdp_config") & (VERSION_2 | on("fsdp_config.use_orig_params")),
     then=on("fsdp_config.use_orig_params", raw=True),
     message="axolotl 0.18 refuses Spectrum with {fsdp} unless fsdp_config.use_orig_params: true is written, needed or not",
     fix=Fix("remove the fsdp list"),

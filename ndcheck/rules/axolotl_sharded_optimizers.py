@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP, FSDP1, FSDP2, ONE, TWO, V1
+from ndcheck.rules.axolotl_sharding import FSDP, FSDP2, ONE, TWO, V1, VERSION_2
 from ndcheck.rules.conditions import equals, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings
@@ -103,7 +103,7 @@ OFFLOADED_8BIT_FSDP1 = conditional(
     Settings,
     summary="An 8-bit optimizer steps parameters that FSDP1 has offloaded",
     why="The 8-bit kernels run on the GPU, while FSDP1 leaves offloaded parameters and gradients in CPU memory.",
-    when=FSDP1 & matches("optimizer", "8bit"),
+    when=~VERSION_2 & matches("optimizer", "8bit"),
     then=~on("fsdp_config.offload_params"),
     message="{optimizer} cannot step what {fsdp_config.offload_params} keeps in CPU memory",
     fix=Fix("set offload_params: false, or use adamw_torch_fused"),
@@ -120,7 +120,7 @@ OFFLOADED_TORCHAO_FSDP2 = conditional(
     Settings,
     summary="A low-bit optimizer of torchao steps parameters that FSDP2 has offloaded",
     why="axolotl's own examples avoid the pair with a remark that it does not work; nothing checks it.",
-    when=FSDP2 & TORCHAO,
+    when=VERSION_2 & TORCHAO,
     then=~on("fsdp_config.offload_params"),
     message="{optimizer} is said not to work with {fsdp_config.offload_params}",
     fix=Fix("use adamw_torch_fused, or set offload_params: false"),

@@ -103,7 +103,7 @@ FP8_RAM_EFFICIENT_LOADING = conditional(
     summary="float8 under FSDP cannot load weights on rank 0 only",
     why="torchao swaps the linear layers before FSDP broadcasts them; accelerate refuses the pair when it starts. "
     "axolotl's validator lets it pass, and its page on mixed precision shows it.",
-    when=on("fp8") & FSDP,
+    when=on("fp8"),
     then=~on("fsdp_config.cpu_ram_efficient_loading"),
     message="{fp8} cannot start with {fsdp_config.cpu_ram_efficient_loading}",
     fix=Fix("set cpu_ram_efficient_loading: false"),

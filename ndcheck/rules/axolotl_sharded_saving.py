@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP, FSDP2, TWO
+from ndcheck.rules.axolotl_sharding import TWO, VERSION_2
 from ndcheck.rules.conditions import equals, on
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings
@@ -17,7 +17,7 @@ LOCAL_STATE_DICT_FSDP2 = conditional(
     Settings,
     summary="FSDP2 cannot save local state dicts",
     why="Local state dicts are pieces of FSDP1's flat buffers. FSDP2 has none; accelerate refuses when it starts.",
-    when=FSDP2,
+    when=VERSION_2,
     then=~equals("fsdp_config.state_dict_type", "LOCAL_STATE_DICT"),
     message="{fsdp_config.state_dict_type} needs FSDP1; with {fsdp_version} accelerate refuses it",
     fix=Fix("write FULL_STATE_DICT or SHARDED_STATE_DICT"),
@@ -34,7 +34,7 @@ MODEL_ONLY_SHARDED_STATE = conditional(
     Settings,
     summary="save_only_model needs whole state dicts",
     why="A sharded checkpoint is written together with the optimizer's; the Trainer refuses to write the model alone.",
-    when=FSDP & on("save_only_model"),
+    when=on("save_only_model"),
     then=~equals("fsdp_config.state_dict_type", "SHARDED_STATE_DICT"),
     message="{save_only_model} does not work with {fsdp_config.state_dict_type}",
     fix=Fix("set state_dict_type: FULL_STATE_DICT, or save_only_model: false"),
@@ -52,7 +52,7 @@ SHARDED_FINAL_WEIGHTS = conditional(
     summary="The final weights are saved in shards",
     why="A sharded checkpoint is quick to write and to resume from, but nothing else loads it: the last one has to be "
     "merged into plain weights before the model can be used.",
-    when=FSDP & equals("fsdp_config.state_dict_type", "SHARDED_STATE_DICT"),
+    when=equals("fsdp_config.state_dict_type", "SHARDED_STATE_DICT"),
     then=equals("fsdp_config.final_state_dict_type", "FULL_STATE_DICT"),
     message="{fsdp_config.state_dict_type}: the output directory will hold shards, to be merged before use",
     fix=Fix("set final_state_dict_type: FULL_STATE_DICT, or run axolotl merge-sharded-fsdp-weights afterwards"),

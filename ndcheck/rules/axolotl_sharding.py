@@ -10,8 +10,10 @@ from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
 FSDP = on("fsdp_config") | on("fsdp")
-FSDP2 = FSDP & equals("fsdp_version", 2)
-FSDP1 = FSDP & ~equals("fsdp_version", 2)
+VERSION_2 = equals("fsdp_version", 2)
+"""Enough where an option of ``fsdp_config`` is asked for, which is FSDP by itself; unset means 1."""
+FSDP2 = FSDP & VERSION_2
+FSDP1 = FSDP & ~VERSION_2
 V1 = {"also": ["fsdp1-deprecated"]}
 """``given`` of a rule about FSDP1, whose bad example is deprecated as well."""
 ONE = "fsdp_version: 1\n"
@@ -117,7 +119,7 @@ CHECKPOINTING_TWICE = conditional(
     summary="Activations are checkpointed by FSDP and by the trainer",
     why="Both would wrap the same layers. The Trainer refuses the pair when it is built, which is after the model "
     "has been loaded. Only activation_offloading true, legacy or disk makes axolotl switch the trainer's half off.",
-    when=FSDP & on("fsdp_config.activation_checkpointing") & equals("gradient_checkpointing", True),
+    when=on("fsdp_config.activation_checkpointing") & equals("gradient_checkpointing", True),
     then=one_of("activation_offloading", True, "legacy", "disk"),
     message="{gradient_checkpointing} and {fsdp_config.activation_checkpointing}: only one may be on",
     fix=Fix("set gradient_checkpointing: false", edits=(SetValue(("gradient_checkpointing",), "false"),)),
@@ -152,7 +154,7 @@ RESHARD_UNDER_FSDP1 = conditional(
     summary="reshard_after_forward is set under FSDP1",
     why="For version 1 the key names a sharding strategy, while axolotl takes only true or false: accelerate looks "
     "up the strategy TRUE or FALSE and ends in a KeyError. A file without fsdp_version is version 1.",
-    when=FSDP1,
+    when=~VERSION_2,
     then=~is_set("fsdp_config.reshard_after_forward"),
     message="{fsdp_config.reshard_after_forward} crashes FSDP1; it is for fsdp_version: 2, not {fsdp_version}",
     fix=Fix("set fsdp_version: 2 at top level, or remove reshard_after_forward"),
@@ -171,7 +173,7 @@ SYNC_STATES_OVERRIDDEN = conditional(
     summary="sync_module_states is off while only rank 0 loads weights",
     why="If rank 0 alone reads the checkpoint the others must get their weights from it, so accelerate switches "
     "sync_module_states on whatever the file says.",
-    when=FSDP1 & on("fsdp_config.cpu_ram_efficient_loading"),
+    when=~VERSION_2 & on("fsdp_config.cpu_ram_efficient_loading"),
     then=~equals("fsdp_config.sync_module_states", False),
     message="{fsdp_config.sync_module_states} is overridden by {fsdp_config.cpu_ram_efficient_loading}",
     fix=Fix("remove sync_module_states"),
@@ -277,7 +279,7 @@ RAM_EFFICIENT_LOADING_TP = conditional(
     summary="Tensor parallelism loads weights on every rank",
     why="Under tensor parallelism each rank reads the checkpoint itself, so cpu_ram_efficient_loading does not save "
     "the CPU memory that it is set for.",
-    when=FSDP2 & on("fsdp_config.cpu_ram_efficient_loading"),
+    when=VERSION_2 & on("fsdp_config.cpu_ram_efficient_loading"),
     then=~above("tensor_parallel_size", 1),
     message="{fsdp_config.cpu_ram_efficient_loading} is not applied with {tensor_parallel_size}",
     fix=Fix("set cpu_ram_efficient_loading: false and plan CPU memory for a copy per rank"),
@@ -295,7 +297,7 @@ REINIT_WEIGHTS_IGNORED = conditional(
     Settings,
     summary="reinit_weights does nothing when quantized weights are loaded in shards",
     why="The sharded loader fills the model straight from the checkpoint and never calls the initialisation.",
-    when=on("reinit_weights") & equals("adapter", "qlora") & FSDP & on("fsdp_config.cpu_ram_efficient_loading"),
+    when=on("reinit_weights") & equals("adapter", "qlora") & on("fsdp_config.cpu_ram_efficient_loading"),
     then=~on("qlora_sharded_model_loading"),
     message="{reinit_weights} has no effect with {qlora_sharded_model_loading}",
     fix=Fix("remove reinit_weights, or set qlora_sharded_model_loading: false"),
