@@ -89,6 +89,13 @@ def load(source: str | os.PathLike[str]) -> tuple[bytes | str, str]:
     """The content of a config and the name to show for it. Raises OSError if it is a path that cannot be read."""
     from pathlib import Path
 
-    if isinstance(source, str) and ("\n" in source or (":" in source and not Path(source).exists())):
+    if isinstance(source, str) and ("\n" in source or (":" in source and not _is_file(source))):
         return source, "<text>"
     return Path(source).read_bytes(), str(source)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return os.path.exists(name)
+    except ValueError:  # a null byte
+        return False

@@ -119,7 +119,7 @@ def resolve(world_size: int, degrees: Mapping[str, int | None]) -> Layout:
     if not unset:
         raise _misfit(world_size, fixed)
     raise LayoutError(
-        f"{rest} ranks are left for {' and '.join(unset)}: more than one split fits, set all but one of them",
+        f"{counted(rest, 'rank')} are left for {' and '.join(unset)}: more than one split fits, set all but one of them",
         unset[0],
         divisors(rest),
     )
@@ -147,6 +147,11 @@ def listed(values: tuple[int, ...]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def counted(number: int, noun: str) -> str:
+    """'1 rank', '8 ranks'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def product_text(degrees: Mapping[str, int]) -> str:
     """'dp_shard 2 x tp 3 = 6', for messages."""
     product = " x ".join(f"{axis} {degree}" for axis, degree in degrees.items())
@@ -160,9 +165,10 @@ def _misfit(world_size: int, fixed: Mapping[str, int]) -> LayoutError:
         if world_size % degree and world_size % others == 0:
             fitting = divisors(world_size // others)
             return LayoutError(
-                f"{axis} {degree} does not divide {world_size // others} ranks: {listed(fitting)} would fit",
+                f"{axis} {degree} does not divide {counted(world_size // others, 'rank')}: {listed(fitting)} would fit",
                 axis,
                 fitting,
             )
     what = product_text(used) if used else "every degree is 1"
-    return LayoutError(f"{what}, but there are {world_size} ranks")
+    there = "there is 1 rank" if world_size == 1 else f"there are {world_size} ranks"
+    return LayoutError(f"{what}, but {there}")

@@ -116,6 +116,8 @@ class Run:
     def layout(self) -> Layout | None:
         """The layout, if the degrees are legal and fill the ranks; with no degree set, FSDP or replicas fill them."""
         degrees = {axis: value.value for axis, value in self.explicit().items()}
+        if not self.legal_degrees():
+            return None
         try:
             if not degrees and self.facts.world_size is not None:
                 axis = "dp_shard" if self.sharding.fsdp.value else "dp_replicate"
@@ -123,7 +125,7 @@ class Run:
             layout = Layout(**degrees)
         except LayoutError:
             return None
-        if not self.legal_degrees() or not degrees or layout.world_size != self.ranks():
+        if not degrees or layout.world_size != self.ranks():
             return None
         return layout
 

@@ -102,7 +102,7 @@ def test_resolve(world_size: int, degrees: dict[str, int | None], expected: Layo
         (8, {"tp": 3, "dp_shard": 3}, "tp 3 x dp_shard 3 = 9, but there are 8 ranks", None, ()),
         (8, {"tp": 1}, "every degree is 1, but there are 8 ranks", None, ()),
         (8, {}, "every degree is 1, but there are 8 ranks", None, ()),
-        (1, {"tp": 2}, "tp 2 does not divide 1 ranks: 1 would fit", "tp", (1,)),
+        (1, {"tp": 2}, "tp 2 does not divide 1 rank: 1 would fit", "tp", (1,)),
         (8, {"tp": None, "cp": None}, "8 ranks are left for cp and tp: more than one split", "cp", (1, 2, 4, 8)),
         (8, {"pp": 2, "tp": None, "dp_shard": None}, "4 ranks are left for dp_shard and tp", "dp_shard", (1, 2, 4)),
     ],

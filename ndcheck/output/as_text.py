@@ -11,6 +11,7 @@ from ndcheck.document import Document
 from ndcheck.facts import FLAGS
 from ndcheck.findings import Finding, Region, Severity
 from ndcheck.fixes import is_fixable
+from ndcheck.layout import counted
 
 Paint = Callable[[str, str], str]
 
@@ -104,23 +105,21 @@ def _derived(file: FileReport, with_path: bool) -> str:
 def _summary(report: Report, unreadable: Mapping[str, str], hidden: int, paint: Paint) -> list[str]:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     infos = report.count(Severity.INFO)
-    counts = [_count(errors, "error"), _count(warnings, "warning"), *([_count(infos, "note")] if infos else [])]
+    counts = [counted(errors, "error"), counted(warnings, "warning"), *([counted(infos, "note")] if infos else [])]
     found = ", ".join(counts) if errors or warnings or infos else "No findings"
     colour = "1;31" if errors else "1;33" if warnings else "1;32"
-    lines = [f"{paint(found, colour)} in {_count(len(report.files), 'file')}.\n"]
+    lines = [f"{paint(found, colour)} in {counted(len(report.files), 'file')}.\n"]
     if hidden:
-        lines.append(f"{_count(hidden, 'finding')} known from the baseline.\n")
+        lines.append(f"{counted(hidden, 'finding')} known from the baseline.\n")
     fixable = sum(is_fixable(finding.fix, unsafe=False) for finding in report.findings)
     unsafe = sum(is_fixable(finding.fix, unsafe=True) for finding in report.findings) - fixable
-    if fixable or unsafe:
+    if fixable:
         extra = f" ({unsafe} more with --unsafe-fixes)" if unsafe else ""
-        lines.append(f"{_count(fixable, 'finding')} can be repaired with --fix{extra}.\n")
+        lines.append(f"{counted(fixable, 'finding')} can be repaired with --fix{extra}.\n")
+    elif unsafe:
+        lines.append(f"{counted(unsafe, 'finding')} can be repaired with --fix --unsafe-fixes.\n")
     if unreadable:
-        lines.append(f"{_count(len(unreadable), 'file')} could not be opened.\n")
+        lines.append(f"{counted(len(unreadable), 'file')} could not be opened.\n")
     for fact, names in sorted(report.not_run.items()):
-        lines.append(f"{_count(len(names), 'more rule')} could be checked with {FLAGS[fact]}.\n")
+        lines.append(f"{counted(len(names), 'more rule')} could be checked with {FLAGS[fact]}.\n")
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -39,7 +40,7 @@ def _unknown(whose: str, unknown: UnknownKey) -> Violation:
     if not isinstance(key, str):
         return Violation(unknown.path, f"YAML reads this key as {shown(key)}, not as a name; {whose} drops it")
     if unknown.elsewhere is not None:
-        message = f"{key} has no effect here: it belongs into {unknown.elsewhere}"
+        message = f"{key} has no effect here: it belongs in {unknown.elsewhere}"
         fix = Fix(f"move it into {unknown.elsewhere}")
         return Violation(unknown.path, message, fix=fix, severity=Severity.ERROR)
     near = nearest(key, unknown.known)
@@ -115,6 +116,18 @@ def wrong_type(settings: Settings) -> Iterator[Violation]:
         yield _wrong_type(problem)
 
 
+def _kind(value: object) -> str:
+    kinds = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        date: "a date",
+        datetime: "a date",
+        bytes: "binary",
+    }
+    return kinds.get(type(value), "of another type")
+
+
 def _wrong_type(problem: TypeProblem) -> Violation:
     near = nearest(problem.value, problem.choices) if isinstance(problem.value, str) else None
     if isinstance(problem.value, str):
@@ -122,7 +135,7 @@ def _wrong_type(problem: TypeProblem) -> Violation:
     elif problem.value is None or isinstance(problem.value, dict | list):
         was = shown(problem.value)
     else:
-        was = f"{shown(problem.value)} ({type(problem.value).__name__})"
+        was = f"{shown(problem.value)}, which is {_kind(problem.value)}"
     hint = f"; did you mean {near}?" if near else ""
     fix = Fix(f"write {near}", edits=(SetValue(problem.path, near),)) if near else None
     message = f"{dotted(problem.path)} must be {problem.expected}, not {was}{hint}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
-from ndcheck.layout import LayoutError, divisors, listed, resolve
+from ndcheck.layout import LayoutError, counted, divisors, listed, resolve
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.run import Run
 from ndcheck.values import Value
@@ -36,7 +36,8 @@ def world_size_product(run: Run) -> Iterator[Violation]:
     degrees = {axis: value.value for axis, value in explicit.items()}
     arithmetic = " x ".join(str(value) for value in explicit.values())
     total = f" = {run.product()}" if len(explicit) > 1 else ""
-    message = f"{arithmetic}{total}, but there are {world.value} ranks ({world.origin.text})"
+    there = "there is" if world.value == 1 else "there are"
+    message = f"{arithmetic}{total}, but {there} {counted(world.value, 'rank')} ({world.origin.text})"
     axis, choices = _culprit(world.value, degrees)
     if axis is not None:
         message += f"; {run.degree_keys.get(axis, axis)} could be {listed(choices)}"

@@ -163,14 +163,20 @@ def _same(old: Value[Any], new: Value[Any] | None) -> bool:
         return False
 
 
+def _inside_fsdp(settings: Settings, name: str) -> Value[Any] | None:
+    """What is written for a key of fsdp_config; None too if the section as a whole cannot be read."""
+    value = settings.written(f"fsdp_config.{name}")
+    return value if value is not None and value.path == ("fsdp_config", name) else None
+
+
 def _fsdp_prefixes(settings: Settings) -> None:
     """``fsdp_config.fsdp_X`` means ``fsdp_config.X``."""
     for name in _FSDP_KEYS:
         plain_name = name.removeprefix("fsdp_")
-        old = settings.written(f"fsdp_config.{name}")
+        old = _inside_fsdp(settings, name)
         if old is None or old.path is None or name == plain_name or name == "fsdp_version":
             continue
-        plain = settings.written(f"fsdp_config.{plain_name}")
+        plain = _inside_fsdp(settings, plain_name)
         same = _same(old, plain)
         settings.old.append(
             OldKey(
@@ -189,7 +195,7 @@ def _fsdp_prefixes(settings: Settings) -> None:
 def _fsdp_version(settings: Settings) -> None:
     """Top level counts; else the nested spellings; else axolotl pins a non-empty fsdp_config to 1."""
     top = settings.written("fsdp_version")
-    nested = [settings.written(f"fsdp_config.{name}") for name in ("version", "fsdp_version")]
+    nested = [_inside_fsdp(settings, name) for name in ("version", "fsdp_version")]
     inside = next((value for value in nested if value is not None and _not_null(value)), None)
     if top is not None and _not_null(top):
         settings.put("fsdp_version", top)
