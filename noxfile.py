@@ -58,6 +58,13 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Measure the pre-flight: files a second, and start-up, as ratios."""
+    install(session)
+    run(session, "python", "-m", "tests.benchmarks.validate")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Format, style, types, and which room may import which."""
     install(session, "lint")
