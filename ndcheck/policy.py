@@ -47,6 +47,8 @@ class Policy:
 
     def allows(self, rule: Rule[Any], path: str) -> bool:
         """The rule is to run on this file."""
+        if not (self.select or self.ignore or self.per_file_ignores or rule.versions):
+            return True
         if self.select and not _selected(rule, self.select):
             return False
         ignored = (*self.ignore, *self._ignored_for(path))

@@ -83,6 +83,7 @@ class Settings:
         self._unreadable |= {path[: _first_index(path)] for path in self._unreadable}
         self._defaults = defaults or {}
         self._overlay: dict[str, Value[Any] | None] = {}
+        self._written: dict[str, Value[Any] | None] = {}  # a hundred rules ask for the same few keys
 
     def put(self, key: str, value: Value[Any] | None) -> None:
         """Let ``value`` be in force for ``key``."""
@@ -99,6 +100,11 @@ class Settings:
 
     def written(self, key: str) -> Value[Any] | None:
         """The value that the user wrote for exactly this key; a written null is a Value of None."""
+        if key not in self._written:
+            self._written[key] = self._look_up(key)
+        return self._written[key]
+
+    def _look_up(self, key: str) -> Value[Any] | None:
         path = tuple(key.split("."))
         for end in range(1, len(path) + 1):
             if path[:end] in self._unreadable:

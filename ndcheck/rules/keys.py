@@ -57,6 +57,7 @@ def _unknown(whose: str, unknown: UnknownKey) -> Violation:
     return Violation(unknown.path, f"{whose} does not know {dotted(unknown.path)} and drops it", fix=Fix("remove it"))
 
 
+@lru_cache(maxsize=1024)  # many files of one project share their slips
 def nearest(word: str, known: tuple[str, ...]) -> str | None:
     """The known word that ``word`` was most likely meant to be; None if none is close.
 

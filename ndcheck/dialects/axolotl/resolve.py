@@ -14,6 +14,7 @@ from ndcheck.values import Path, Unreadable, Value, from_key
 
 NAMED_KEYS = frozenset(AxolotlKeys.model_fields)
 ALL_KEYS = NAMED_KEYS | KEY_TYPES.keys()
+_SORTED_KEYS = tuple(sorted(ALL_KEYS))
 _FSDP_KEYS = frozenset(FsdpConfig.model_fields)
 _ACCELERATOR_KEYS = (
     "split_batches",
@@ -96,8 +97,7 @@ def _unknown(mapping: Mapping[Any, Any]) -> list[UnknownKey]:
         if key in CP_NAMES:
             continue
         if key not in ALL_KEYS:
-            known = tuple(sorted(ALL_KEYS))
-            found.append(UnknownKey((key,), known, _SECTION_OF.get(key), strange[0] if strange else None))
+            found.append(UnknownKey((key,), _SORTED_KEYS, _SECTION_OF.get(key), strange[0] if strange else None))
         else:
             found += _unknown_inside(key, value)
     return found
