@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.findings import Fix, RemoveKey, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import above, equals, is_set, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
@@ -179,7 +179,7 @@ PRETRAINING_TOKENS_PER_SECOND = conditional(
     when=on("pretraining_dataset"),
     then=~on("include_tokens_per_second"),
     message="{include_tokens_per_second} does not work with pretraining_dataset",
-    fix=Fix("remove it", edits=(SetValue(("include_tokens_per_second",), "false"),)),
+    fix=Fix("remove it", edits=(RemoveKey(("include_tokens_per_second",)),)),
     evidence="axolotl 0.18 validation.py:567",
     bad=f"{PRETRAIN}include_tokens_per_second: true\n",
     good=f"{PRETRAIN}include_tokens_per_second: false\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, place
+from ndcheck.findings import Fix, RemoveKey, SetValue, Severity, Violation, place
 from ndcheck.rules.conditions import above, equals, is_mapping, matches, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
@@ -58,7 +58,7 @@ ZERO3_FINDS_BATCH_SIZE = conditional(
     when=on("auto_find_batch_size"),
     then=~ZERO3,
     message="{auto_find_batch_size} does not work under ZeRO-3: {deepspeed}",
-    fix=Fix("remove auto_find_batch_size", edits=(SetValue(("auto_find_batch_size",), "false"),)),
+    fix=Fix("remove auto_find_batch_size", edits=(RemoveKey(("auto_find_batch_size",)),)),
     evidence="transformers 5.14 trainer.py:858",
     bad="auto_find_batch_size: true\ndeepspeed: deepspeed_configs/zero3.json\n",
     good="auto_find_batch_size: true\ndeepspeed: deepspeed_configs/zero2.json\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, notes
+from ndcheck.findings import Fix, RemoveKey, Severity, Violation, notes
 from ndcheck.rules.axolotl_evaluation import EVALUATES
 from ndcheck.rules.conditions import above, at_least, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
@@ -102,7 +102,7 @@ SAFETENSORS_OFF = conditional(
     when=is_set("save_safetensors"),
     then=on("save_safetensors"),
     message="{save_safetensors}: weights are always saved as safetensors",
-    fix=Fix("remove it", edits=(SetValue(("save_safetensors",), "true"),)),
+    fix=Fix("remove it", edits=(RemoveKey(("save_safetensors",)),)),
     evidence="axolotl 0.18 schemas/model.py:166",
     bad="save_safetensors: false\n",
     good="save_safetensors: true\n",
