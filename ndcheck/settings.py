@@ -23,12 +23,16 @@ class TypeProblem:
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """A key that the dialect does not know. ``known`` are the keys it could have meant; ``elsewhere`` says where it belongs."""
+    """A key that the dialect does not know, and drops unless it is ``refused``.
+
+    ``known`` are the keys it could have meant; ``elsewhere`` says where it belongs.
+    """
 
     path: Path
     known: tuple[str, ...]
     elsewhere: str | None = None
     maybe_plugin: str | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

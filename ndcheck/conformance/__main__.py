@@ -7,8 +7,10 @@ Exit code 0: every cell that ran did what was expected, and at least one ran. 1:
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -28,7 +30,6 @@ class CannotRunError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwind, so that ranks are ended
     try:
         return _run(options)
     except CannotRunError as error:
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted: all ranks are ended\n")
         return 130
+    except BrokenPipeError:  # whoever read the table has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +81,11 @@ def _run(options: argparse.Namespace) -> int:
         raise CannotRunError(str(error)) from None
     start = time.monotonic()
     pool = Pool()
-    gpus = gpu_count(pool)
+    try:
+        gpus = gpu_count(pool)
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise CannotRunError(f"the fork server could not start: {error} (its socket belongs in {folder})") from None
     if isinstance(gpus, Failure):
         raise CannotRunError(f"no process with torch could be started: {gpus.reason}\n{gpus.details}")
     device_type = "cuda" if gpus >= options.gpus else "cpu"
@@ -126,4 +134,5 @@ def _say(*lines: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwind, so that ranks are ended
     sys.exit(main())

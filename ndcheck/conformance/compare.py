@@ -64,7 +64,7 @@ def relative_error(value: float | Array, expected: float | Array) -> float:
     if not isfinite(difference) or not isfinite(scale):
         return inf
     if scale == 0:
-        return 0.0 if difference == 0 else inf
+        return 0.0 if np.array_equal(value, expected) else inf
     return difference / scale
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import ndcheck
 from ndcheck.conformance.runner import VERDICTS, Result
+from ndcheck.conformance.tolerance import TOLERANCES
 
 WIDTH = 100
 """Columns of the table."""
@@ -34,6 +35,7 @@ def environment(*, device_type: str, ranks: int, matrix: str, fault: str | None,
         "matrix": matrix,
         "fault": fault,
         "time_limit": time_limit,
+        "tolerances": {precision: asdict(tolerance) for precision, tolerance in TOLERANCES.items()},
     }
 
 
@@ -85,9 +87,11 @@ def row(result: Result) -> list[str]:
 def summary(results: Sequence[Result], seconds: float) -> str:
     """One line for the end of the table."""
     counts = totals(results)
-    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    verdicts = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
     errors = [result.max_gradient_error for result in results if result.max_gradient_error is not None]
-    worst = f"; largest gradient error {_number(max(errors))}" if errors else ""
+    precisions = {result.cell.precision for result in results}
+    tolerance = f", tolerance {TOLERANCES[precisions.pop()].gradient:.0e}" if len(precisions) == 1 else ""
+    worst = f"; largest gradient error {_number(max(errors))}{tolerance}" if errors else ""
     unexpected = f"; {counts['unexpected']} not as expected" if counts["unexpected"] else ""
     return f"{len(results)} cells in {seconds:.0f} s: {verdicts or 'none'}{worst}{unexpected}"
 

@@ -28,6 +28,7 @@ class Job:
 def run_job(job: Job, rank: int, scratch: Path) -> Record:
     """Train ``job.cell`` as rank ``rank``, with its fault seeded if it has one."""
     engine = importlib.import_module(ENGINES[job.cell.engine])
-    timeout = timedelta(seconds=job.time_limit)
+    # a collective waits longer than the cell may last: what hangs is then seen to hang, not to raise
+    timeout = timedelta(seconds=2 * job.time_limit)
     with seeded(job.fault, job.cell.layout):
         return cast(Record, engine.run(job.cell, rank, scratch, job.device_type, timeout))

@@ -35,7 +35,7 @@ def parse(model: type[BaseModel], key_types: KeyTypes, mapping: Mapping[Any, Any
         if wanted is None:
             continue
         try:
-            typed[key] = _adapter(wanted).validate_python(value)
+            typed[key] = _plain(_adapter(wanted).validate_python(value))
         except ValidationError as error:
             problems.append(_problem(wanted, (key,), value, error.errors(include_url=False)[0]))
     problems += _oversized(typed)
@@ -52,6 +52,11 @@ def _oversized(section: dict[str, Any], above: Path = ()) -> list[TypeProblem]:
         elif isinstance(value, dict) and not above:
             problems += _oversized(value, (key,))
     return problems
+
+
+def _plain(value: Any) -> Any:
+    """A section as the mapping of what was written in it."""
+    return value.model_dump(exclude_unset=True, by_alias=True, warnings=False) if isinstance(value, BaseModel) else value
 
 
 @cache

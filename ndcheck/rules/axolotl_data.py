@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, RemoveKey, SetValue, Severity, Violation, notes, place
+from ndcheck.findings import Fix, RemoveKey, RenameKey, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import above, equals, is_set, on
+from ndcheck.rules.keys import nearest
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
@@ -21,7 +22,6 @@ PRETRAIN = "pretraining_dataset: [{path: org/text}]\nstreaming: true\nmax_steps:
     evidence="axolotl 0.18 core/builders/base.py:573: the section becomes arguments of accelerate's configuration",
     bad="accelerator_config: {prefetch_all: true}\n",
     good="accelerator_config: {even_batches: true}\n",
-    given={"also": ["unknown-key"]},
     unchecked=True,
 )
 def accelerator_option_unknown(settings: Settings) -> Iterator[Violation]:
@@ -32,8 +32,11 @@ def accelerator_option_unknown(settings: Settings) -> Iterator[Violation]:
     """
     for unknown in settings.unknown:
         if unknown.path[0] == "accelerator_config" and len(unknown.path) > 1:
-            message = f"accelerate has no option {unknown.path[1]}: the trainer would end in a TypeError"
-            yield Violation(unknown.path, message, fix=Fix("remove it"))
+            near = nearest(str(unknown.path[1]), unknown.known)
+            hint = f"; did you mean {near}?" if near else ""
+            message = f"accelerate has no option {unknown.path[1]}: the trainer would end in a TypeError{hint}"
+            fix = Fix(f"rename it to {near}", edits=(RenameKey(unknown.path, near),)) if near else Fix("remove it")
+            yield Violation(unknown.path, message, fix=fix)
 
 
 ACCUMULATION_TWICE = conditional(

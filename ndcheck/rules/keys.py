@@ -32,7 +32,8 @@ def unknown_key(settings: Settings) -> Iterator[Violation]:
     unknown keys may belong to an older version and are a warning.
     """
     for unknown in settings.unknown:
-        yield _unknown(settings.whose, unknown)
+        if not unknown.refused:
+            yield _unknown(settings.whose, unknown)
 
 
 def _unknown(whose: str, unknown: UnknownKey) -> Violation:

@@ -96,7 +96,7 @@ def open_mesh(
 
     ``rendezvous`` is a path at which no file exists yet, the same for all ranks; it must be on a file
     system that all of them see. A file needs no port, so runs side by side cannot collide.
-    ``timeout`` bounds each collective.
+    ``timeout`` bounds each collective. On CUDA, rank r takes device r: all ranks are on one machine.
     """
     device = torch.device(device_type, rank) if device_type == "cuda" else torch.device(device_type)
     if device.type == "cuda":

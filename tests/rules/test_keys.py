@@ -39,7 +39,7 @@ def test_a_stranger_is_a_warning(key: str) -> None:
     ("fragment", "line", "key", "text"),
     [
         ("fsdp_version: 2\nfsdp_config:\n  ofload_params: true\n", 3, "fsdp_config.ofload_params", "offload_params"),
-        ("accelerator_config:\n  split_batch: true\n", 2, "accelerator_config.split_batch", "split_batches"),
+        ("trl:\n  num_generation: 4\n", 2, "trl.num_generation", "num_generations"),
         ("datasets:\n  - path: a\n    typ: alpaca\n    shardz: 1\n", 4, "datasets[0].shardz", "shards"),
     ],
 )

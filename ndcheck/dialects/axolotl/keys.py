@@ -36,7 +36,7 @@ _ATOMS: dict[str, Any] = {
     "float": float,
     "bool": bool,
     "str": str,
-    "dict": dict[str, Any],
+    "dict": dict[Any, Any],
     "tuple": tuple[Any, ...],
     "null": None,
     "Any": Any,

@@ -115,7 +115,8 @@ def _unknown_inside(key: str, value: Any) -> list[UnknownKey]:
     known = _section_keys(key)
     if known is None or not isinstance(value, Mapping):
         return []
-    return [UnknownKey((key, name), tuple(sorted(known))) for name in value if name not in known]
+    refused = key == "accelerator_config"  # handed on as arguments, so a strange one is an error of its own
+    return [UnknownKey((key, name), tuple(sorted(known)), refused=refused) for name in value if name not in known]
 
 
 def _section_keys(key: str) -> frozenset[str] | None:
