@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
         results.append(result)
         _say(*report.row(result))
     seconds = time.monotonic() - start
-    _say("", report.summary(results, seconds))
+    _say("", *report.summary(results, seconds))
     if options.output is not None:
         environment = report.environment(
             device_type=device_type,

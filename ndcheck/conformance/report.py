@@ -84,16 +84,22 @@ def row(result: Result) -> list[str]:
     return [figures, *surprise, *reason]
 
 
-def summary(results: Sequence[Result], seconds: float) -> str:
-    """One line for the end of the table."""
+def summary(results: Sequence[Result], seconds: float) -> list[str]:
+    """The lines at the end of the table."""
     counts = totals(results)
     verdicts = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
+    unexpected = f"; not as expected: {counts['unexpected']}" if counts["unexpected"] else ""
+    lines = [f"{len(results)} cells in {seconds:.0f} s: {verdicts or 'none'}{unexpected}"]
     errors = [result.max_gradient_error for result in results if result.max_gradient_error is not None]
-    precisions = {result.cell.precision for result in results}
-    tolerance = f", tolerance {TOLERANCES[precisions.pop()].gradient:.0e}" if len(precisions) == 1 else ""
-    worst = f"; largest gradient error {_number(max(errors))}{tolerance}" if errors else ""
-    unexpected = f"; {counts['unexpected']} not as expected" if counts["unexpected"] else ""
-    return f"{len(results)} cells in {seconds:.0f} s: {verdicts or 'none'}{worst}{unexpected}"
+    if errors:
+        limits = {
+            precision: tolerance.gradient
+            for precision, tolerance in TOLERANCES.items()
+            if any(result.cell.precision == precision for result in results)
+        }
+        tolerated = ", ".join(f"{limit:.0e} in {precision}" for precision, limit in limits.items())
+        lines.append(f"largest gradient error {_number(max(errors))}; tolerance {tolerated}")
+    return lines
 
 
 def _cell(result: Result) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+import torch
+
+from ndcheck.trainer.loss import global_token_count, summed_cross_entropy
+from tests.trainer.ranks import alone
+
+
+def test_sum_of_minus_log_probabilities_worked_out_by_hand():
+    logits = torch.tensor([[[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]]], dtype=torch.float64)
+    labels = torch.tensor([[1, 0]])
+    first = -log(exp(2) / (exp(1) + exp(2) + exp(0)))
+    second = -log(exp(0) / (exp(0) + exp(0) + exp(3)))
+    assert summed_cross_entropy(logits, labels).item() == pytest.approx(first + second, rel=1e-14)
+    assert summed_cross_entropy(logits, torch.tensor([[1, -100]])).item() == pytest.approx(first, rel=1e-14)
+
+
+def test_a_slice_without_labels_adds_nothing():
+    logits = torch.ones(1, 2, 3, dtype=torch.float64, requires_grad=True)
+    total = summed_cross_entropy(logits, torch.full((1, 2), -100))
+    total.backward()
+    assert total.item() == 0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    assert summed_cross_entropy(
+        torch.zeros(1, 2, 3, dtype=torch.bfloat16), torch.zeros(1, 2, dtype=torch.long)
+    ).dtype is (torch.float32)
+
+
+def test_count_leaves_out_ignored_labels():
+    assert global_token_count(torch.tensor([[5, -100, 0], [-100, -100, 7]]), alone()).item() == 3
+
+
+def test_one_divisor_for_uneven_parts():
+    """Two parts with 1 and 3 labels: the step's loss is (a + b + c + d) / 4, not the mean of a and (b + c + d) / 3."""
+    logits = torch.tensor([[0.3, 1.1], [2.0, 0.1], [0.0, 0.7], [1.0, 1.5]], dtype=torch.float64)[None]
+    labels = torch.tensor([[0, 1, 0, 1]])
+    each = [summed_cross_entropy(logits[:, i : i + 1], labels[:, i : i + 1]).item() for i in range(4)]
+    tokens = global_token_count(labels, alone())
+    parts = [summed_cross_entropy(logits[:, cut], labels[:, cut]) / tokens for cut in (slice(0, 1), slice(1, 4))]
+    assert sum(part.item() for part in parts) == pytest.approx(sum(each) / 4, rel=1e-14)
+    assert sum(each) / 4 != pytest.approx((each[0] + sum(each[1:]) / 3) / 2, rel=1e-3)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ndcheck.trainer.model import FAMILIES, build_model, draw_weights, family
+
+
+def llama(seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+    model = build_model("llama", seed=seed, dtype=dtype, device=torch.device("cpu"), attention="sdpa")
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def test_weights_do_not_depend_on_what_torch_drew_before():
+    torch.manual_seed(1)
+    first = llama()
+    torch.manual_seed(2)
+    second = llama()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_weights_depend_on_the_seed_and_on_the_name():
+    first, second = llama(seed=0), llama(seed=1)
+    assert not any(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["model.layers.0.mlp.up_proj.weight"], first["model.layers.1.mlp.up_proj.weight"])
+
+
+def test_a_parameter_does_not_depend_on_its_neighbours():
+    small, large = torch.nn.Module(), torch.nn.Module()
+    small.b = torch.nn.Linear(3, 2, bias=False)
+    large.a = torch.nn.Linear(5, 5)
+    large.b = torch.nn.Linear(3, 2, bias=False)
+    draw_weights(small, 0)
+    draw_weights(large, 0)
+    assert torch.equal(small.b.weight, large.b.weight)
+
+
+def test_lower_precision_is_the_same_draw_rounded():
+    wide, narrow = llama(), llama(dtype=torch.bfloat16)
+    assert all(torch.equal(narrow[name], wide[name].to(torch.bfloat16)) for name in wide)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_admits_eight_ranks_on_any_axis(name):
+    kind = family(name)
+    assert kind.heads % 8 == 0
+    assert kind.kv_heads % 8 == 0
+    assert kind.kv_heads < kind.heads, "grouped queries must be exercised"
+    assert kind.vocabulary % 8 == 0
+    assert kind.shape["intermediate_size"] % 8 == 0
+    assert kind.shape["hidden_size"] % 8 == 0
+
+
+def test_an_unknown_family_is_named():
+    with pytest.raises(ValueError, match=r"family 'gpt' is not one of llama"):
+        family("gpt")
