@@ -2,8 +2,7 @@
 
 A faulty run raises nothing and its loss looks plausible; only the comparison can tell. A fault is a function that is given
 ``patch(target, wrap)``: ``target`` names a function of ``ndcheck.trainer`` as ``module.function``, ``wrap`` turns the
-original into its faulty version. The fault is called what the function is called; its
-description is the docstring.
+original into its faulty version. A fault is called what its function is called; the docstring describes it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def seeded(name: str | None, layout: Layout) -> Iterator[None]:
 
 @fault("dp_shard")
 def gradients_not_averaged_over_dp_shard(patch: Patch, layout: Layout) -> None:
-    """Gradients are summed over dp_shard although each rank's loss was scaled up to be averaged."""
+    """The division by the number of dp_shard ranks is missing: gradients are dp_shard times too large."""
     patch("data_parallel.gradient_divisor", lambda original: lambda layout: original(layout) / layout.dp_shard)
 
 
