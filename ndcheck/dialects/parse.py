@@ -56,7 +56,9 @@ def _oversized(section: dict[str, Any], above: Path = ()) -> list[TypeProblem]:
 
 def _plain(value: Any) -> Any:
     """A section as the mapping of what was written in it."""
-    return value.model_dump(exclude_unset=True, by_alias=True, warnings=False) if isinstance(value, BaseModel) else value
+    return (
+        value.model_dump(exclude_unset=True, by_alias=True, warnings=False) if isinstance(value, BaseModel) else value
+    )
 
 
 @cache
