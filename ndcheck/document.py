@@ -226,6 +226,8 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     said = getattr(error, "problem", None) or getattr(error, "context", None) or "cannot be read"
     start = min(mark.index, len(text)) if mark else 0
+    if text[start : start + 1] == "\t":
+        said = f"{said}: this is a tab, and YAML indents with spaces"
     context_mark = getattr(error, "context_mark", None)
     related: tuple[tuple[Span, str], ...] = ()
     if context_mark is not None and context_mark.index != start:
@@ -346,7 +348,7 @@ class _Builder:
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
         plain = bool(event.implicit[0])
-        node = Node(_span(event), text=event.value, plain=plain and event.style is None)
+        node = Node(_span(event), text=event.value, plain=plain and not event.style)
         tag = event.tag if event.tag not in (None, "!") else _resolve(event.value) if plain else _STR
         if tag == _MERGE and self.stack and self.stack[-1].node.entries is not None and self.stack[-1].key is _NO_KEY:
             node.value = _MERGE
@@ -381,7 +383,9 @@ class _Builder:
     def _key(self, frame: _Frame, node: Node, span: Span) -> None:
         frame.key, frame.key_span = node.value, span
         if node.text is None:
-            self._problem("yaml-key", "a list or mapping cannot be a key", Span(span.start, span.start + 1))
+            template = self.document.text.startswith("{", span.start - 1) and self.document.text[span.start] == "{"
+            hint = "; a template in double braces must be quoted" if template else ""
+            self._problem("yaml-key", f"a list or mapping cannot be a key{hint}", Span(span.start, span.start + 1))
             frame.key = _UNUSABLE
 
     def _value(self, frame: _Frame, node: Node, span: Span) -> None:

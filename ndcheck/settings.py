@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ndcheck.findings import Fix
 from ndcheck.values import Origin, Path, Source, Value, default, from_key
+
+_MAX_DEPTH = 10
+"""Levels of free mappings that are looked into; a mapping handed in from Python may even contain itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,17 @@ class Settings:
                 return None
             node = node[part]
         return from_key(node, path)
+
+    def texts(self) -> Iterator[tuple[Path, str]]:
+        """Every string inside a mapping that is still a string after type coercion, with its path."""
+        stack: list[tuple[Path, Any]] = [((), self._typed)]
+        while stack:
+            path, node = stack.pop()
+            for key, value in node.items():
+                if isinstance(value, str):
+                    yield (*path, key), value
+                elif isinstance(value, Mapping) and len(path) < _MAX_DEPTH:
+                    stack.append(((*path, key), value))
 
     def get(self, key: str) -> Any:
         """The value in force, None if there is none. Raises Unreadable if its type was wrong."""

@@ -22,6 +22,7 @@ from ndcheck.rules import (
     keys,
     layout,
     optimizer,
+    readings,
     sequence,
     sharding,
     tensor_parallel,
@@ -31,6 +32,7 @@ from ndcheck.rules.rule import Rule
 
 NEUTRAL: tuple[Rule[Any], ...] = (
     *text.RULES,
+    *readings.RULES,
     *keys.RULES,
     *layout.RULES,
     *sharding.RULES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from difflib import SequenceMatcher
@@ -62,14 +63,28 @@ def _unknown(whose: str, unknown: UnknownKey) -> Violation:
 def nearest(word: str, known: tuple[str, ...]) -> str | None:
     """The known word that ``word`` was most likely meant to be; None if none is close.
 
-    Close is: all but about one letter in six in place, or the same words in another order.
+    Close is: all but about one letter in six in place, the same letters with two of them swapped, or
+    the same words in another order.
     """
     parts = sorted(word.lower().replace("-", "_").split("_"))
     for candidate in known:
-        if sorted(candidate.split("_")) == parts:
+        if sorted(candidate.split("_")) == parts or _swapped(word.lower(), candidate):
             return candidate
     best = max(((_ratio(word, candidate), candidate) for candidate in _similar(word, known)), default=(0.0, ""))
     return best[1] if best[0] >= _CLOSE and len(word) > 3 else None
+
+
+def _swapped(word: str, candidate: str) -> bool:
+    """The two differ in two neighbouring letters that changed places."""
+    if len(word) != len(candidate):
+        return False
+    places = [at for at, (ours, theirs) in enumerate(zip(word, candidate, strict=True)) if ours != theirs]
+    return (
+        len(places) == 2
+        and places[1] == places[0] + 1
+        and word[places[0]] == candidate[places[1]]
+        and word[places[1]] == candidate[places[0]]
+    )
 
 
 def _ratio(word: str, candidate: str) -> float:
@@ -131,17 +146,33 @@ def _kind(value: object) -> str:
 
 
 def _wrong_type(problem: TypeProblem) -> Violation:
-    near = nearest(problem.value, problem.choices) if isinstance(problem.value, str) else None
     if isinstance(problem.value, str):
         was = f"the string {shown(problem.value)}"
     elif problem.value is None or isinstance(problem.value, dict | list):
         was = shown(problem.value)
     else:
         was = f"{shown(problem.value)}, which is {_kind(problem.value)}"
-    hint = f"; did you mean {near}?" if near else ""
-    fix = Fix(f"write {near}", edits=(SetValue(problem.path, near),)) if near else None
+    meant = _meant(problem)
+    hint = f"; did you mean {meant}?" if meant else ""
+    fix = Fix(f"write {meant}", edits=(SetValue(problem.path, meant),)) if meant else None
     message = f"{dotted(problem.path)} must be {problem.expected}, not {was}{hint}"
     return Violation(problem.path, message, fix=fix, mark=Mark.VALUE)
+
+
+def _meant(problem: TypeProblem) -> str | None:
+    """The value that was probably meant, as YAML."""
+    value, expected = problem.value, problem.expected
+    if not isinstance(value, str):
+        return f"[{shown(value)}]" if "a list of" in expected and isinstance(value, int | float) else None
+    words = [*problem.choices, *(word for word in ("true", "false") if word in re.split(r"\W+", expected))]
+    near = nearest(value.lower(), tuple(words)) or next((word for word in words if word.lower() == value.lower()), None)
+    if near:
+        return near
+    if "a list of strings" in expected and re.fullmatch(r"[\w./-]+([ ,]+[\w./-]+)*", value):
+        return f"[{', '.join(re.split('[ ,]+', value))}]"
+    if "an integer" in expected and re.fullmatch(r"\d+([_,]\d{3})*|\d+(\.0*)?([eE]\+?\d)?", value):
+        return str(int(float(re.sub("[_,]", "", value))))
+    return None
 
 
 @rule(
