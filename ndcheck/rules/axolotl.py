@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.findings import Fix, RemoveKey, Safety, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import above, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
@@ -126,6 +126,30 @@ def batch_size_without_effect(settings: Settings) -> Iterator[Violation]:
     yield Violation(place(total), message, notes(micro), fix)
 
 
+@rule(
+    "AX204",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 validation.py:504 and 40, run: AttributeError and TypeError",
+    bad="tokenizer_config:\n",
+    good="tokenizer_config: org/model\n",
+)
+def empty_key_crashes(settings: Settings) -> Iterator[Violation]:
+    """A key is written with nothing behind it, and axolotl trips over that.
+
+    Empty keys mean "not set" nearly everywhere in axolotl; in these places a check asks the value a question before it
+    looks whether there is one. A limit of axolotl 0.18, not of the config.
+    """
+    keys = ["base_model_config", "tokenizer_config"]
+    if settings.get("pretraining_dataset"):
+        keys.append("datasets")
+    for key in keys:
+        value = settings.written(key)
+        if value is not None and value.value is None:
+            message = f"{key} is empty, which axolotl 0.18 answers with a traceback"
+            yield Violation((key,), message, fix=Fix("remove it", Safety.SAFE, (RemoveKey((key,)),)))
+
+
 def _required(code: str, key: str, example: str) -> Rule[Settings]:
     return conditional(
         code,
@@ -187,6 +211,7 @@ RULES: tuple[Rule[Settings], ...] = (
     batch_fields_missing,
     ACCUMULATION_AND_BATCH_SIZE,
     batch_size_without_effect,
+    empty_key_crashes,
     FSDP1_DEPRECATED,
     BASE_MODEL_REQUIRED,
     LEARNING_RATE_REQUIRED,

@@ -86,3 +86,17 @@ def test_exponents_without_a_dot(fragment: str, fix: str | None) -> None:
 def test_the_value_that_was_meant(fragment: str, meant: str | None) -> None:
     (finding,) = findings("ND802", fragment)
     assert (finding.fix.title if finding.fix else None) == (f"write {meant}" if meant else None)
+
+
+@pytest.mark.parametrize(
+    ("fragment", "keys"),
+    [
+        ("tokenizer_config:\n", ["tokenizer_config"]),
+        ("base_model_config: ~\nseed:\n", ["base_model_config"]),
+        ("datasets:\npretraining_dataset: [{path: d}]\nstreaming: true\nmax_steps: 1\n", ["datasets"]),
+        ("datasets:\n", []),
+        ("tokenizer_type:\n", []),
+    ],
+)
+def test_empty_keys_that_axolotl_trips_over(fragment: str, keys: list[str]) -> None:
+    assert [finding.key for finding in findings("AX204", fragment)] == keys
