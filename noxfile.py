@@ -15,6 +15,7 @@ nox.options.default_venv_backend = "none"
 
 SHARED = Path(".nox", "ndcheck").absolute()
 PROJECT = nox.project.load_toml("pyproject.toml")
+AXOLOTL = "axolotl==0.19.0"
 
 
 def install(session: nox.Session, *groups: str) -> None:
@@ -62,6 +63,26 @@ def bench(session: nox.Session) -> None:
     """Measure the pre-flight: files a second, and start-up, as ratios."""
     install(session)
     run(session, "python", "-m", "tests.benchmarks.validate")
+
+
+@nox.session
+def oracle(session: nox.Session) -> None:
+    """Compare with the newest axolotl we know, on fresh configs, in its own environment. [-- --seed 1 --count 300]"""
+    install(session)
+    own = Path(".nox", "oracle").absolute()
+    if not (own / "bin" / "python").exists():
+        session.run(sys.executable, "-m", "venv", str(own))
+    pip = [str(own / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # what its validator imports, at our versions; all else that axolotl asks for is for training
+    needed = ["torch", "transformers", "accelerate", "pydantic", "PyYAML", "addict", "pillow"]
+    try:
+        session.run(*pip, "-c", "constraints.txt", *needed)
+        session.run(*pip, "--no-deps", "peft==0.20.0", AXOLOTL)
+    except nox.command.CommandFailed:
+        session.skip(f"{AXOLOTL} or what it imports cannot be installed here")
+    labels = str(own / "labels.jsonl")
+    session.run(str(own / "bin" / "python"), "-m", "tests.oracle.run_axolotl", labels, *session.posargs)
+    run(session, "python", "-m", "tests.oracle.verdicts", labels)
 
 
 @nox.session
