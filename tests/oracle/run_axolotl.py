@@ -1,7 +1,7 @@
 """``python -m tests.oracle.run_axolotl OUT.jsonl --seed N --count N``: what the installed axolotl says of fresh configs.
 
 Runs in an environment of its own, in which axolotl is installed without most of what it needs to train. It never goes
-to the network. The lines are those of ``tests/data/axolotl_verdicts.jsonl``.
+to the network. The lines are those of ``tests/data/axolotl_verdicts.jsonl``, with axolotl's version.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.machinery
 import json
+import logging
 import math
 import os
 import sys
@@ -47,13 +48,20 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     output = options.output.absolute()
     os.environ.update(ENVIRONMENT)
+    logging.disable(logging.WARNING)
     _stand_in()
     with tempfile.TemporaryDirectory() as folder:
         _deepspeed_files(Path(folder))
         os.chdir(folder)
         _validate(BASE)  # where this fails, the environment is to blame and no config
         labels = [
-            {"id": f"s{options.seed}-{number:04}", "world_size": RANKS, "config": config, **label(config)}
+            {
+                "id": f"s{options.seed}-{number:04}",
+                "axolotl": _version(),
+                "world_size": RANKS,
+                "config": config,
+                **label(config),
+            }
             for number, config in enumerate(configs(options.seed, options.count))
         ]
         os.chdir(output.parent)
@@ -199,6 +207,9 @@ def _stand_in() -> None:
         module = types.ModuleType(name)
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         sys.modules.setdefault(name, module)
+    from axolotl.utils.schemas import config
+
+    config.is_fp8_available = lambda: True  # it asks for torchao
 
 
 def _deepspeed_files(folder: Path) -> None:
