@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import PurePath
 from typing import Any
 
 from ndcheck.findings import Severity
 from ndcheck.rules import ALL
 from ndcheck.rules.rule import Rule
+from ndcheck.rules.versions import in_range
 
 LOUDNESS = (Severity.INFO, Severity.WARNING, Severity.ERROR)
 
@@ -28,7 +28,7 @@ class Policy:
     ``select`` empty means every rule; ``ignore`` wins over it. ``per_file_ignores``: glob of paths ->
     selectors. ``severities``: name or code -> another severity. ``lowest``: quieter findings are left out.
     ``target``: version of the framework that rules with a version range are held against; without it the
-    installed one, else the newest.
+    installed one, else the one that the catalogue was written against.
     """
 
     select: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Policy:
         if self.select and not _selected(rule, self.select):
             return False
         ignored = (*self.ignore, *self._ignored_for(path))
-        return not _selected(rule, ignored) and self._in_range(rule)
+        return not _selected(rule, ignored) and in_range(rule.versions, self.target)
 
     def severity(self, rule: Rule[Any], own: Severity) -> Severity:
         """The severity to report, given the finding's own."""
@@ -66,32 +66,6 @@ class Policy:
         for pattern, selectors in self.per_file_ignores.items():
             if fnmatch(path, pattern) or fnmatch(PurePath(path).name, pattern):
                 yield from selectors
-
-    def _in_range(self, rule: Rule[Any]) -> bool:
-        if not rule.versions:
-            return True
-        target = self.target or _installed("axolotl")
-        if target is None:
-            return _is_open(rule.versions)
-        from packaging.specifiers import SpecifierSet
-
-        return SpecifierSet(rule.versions).contains(target, prereleases=True)
-
-
-@cache
-def _installed(name: str) -> str | None:
-    """The version of a distribution that is installed here; imported only if a rule asks, since it is slow."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _is_open(versions: str) -> bool:
-    """The range reaches to the newest version: it has no upper end."""
-    return not any(part.strip().startswith(("<", "==", "~=")) for part in versions.split(","))
 
 
 def _selected(rule: Rule[Any], selectors: Iterable[str]) -> bool:

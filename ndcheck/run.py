@@ -61,6 +61,16 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Reinforcement learning in groups: ``size`` completions a prompt, ``rows`` in a rank's batch of one step."""
+
+    method: Value[str]
+    size: Value[int] | None = None
+    rows: Value[int]
+    generation_batch: Value[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One training run. ``degrees`` holds the axes that the user wrote (null left out), whatever their value."""
 
@@ -73,6 +83,8 @@ class Run:
     loader: Loader
     kernels: Kernels
     optimizer: Value[str] | None = None
+    quantized: Value[bool] | None = None
+    groups: Groups | None = None
 
     def degree(self, axis: str) -> int:
         """The degree of an axis; 1 if unset. Raises Unreadable if its type was wrong."""

@@ -69,7 +69,7 @@ class Settings:
     ``typed`` is what the user wrote, after type coercion; values at the paths of ``problems`` had the
     wrong type; ``defaults`` are the dialect's. ``put`` overlays what the dialect itself makes of the
     file (renamed keys, derived values), so a reader sees one meaning whichever way it was spelled.
-    ``unknown``, ``old`` and ``inactive`` list what the dialect saw on the way.
+    ``unknown``, ``old`` and ``inactive`` list what the dialect saw on the way; ``mapping`` is the file as it was.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Settings:
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.whose = whose
+        self.mapping: Mapping[Any, Any] = {}
         self.problems = tuple(problems)
         self.unknown: tuple[UnknownKey, ...] = ()
         self.old: list[OldKey] = []
@@ -122,6 +123,10 @@ class Settings:
                 return None
             node = node[part]
         return from_key(node, path)
+
+    def anything(self, key: str) -> Value[Any] | None:
+        """What is written at top level for a key that the dialect need not know."""
+        return from_key(self.mapping[key], (key,)) if key in self.mapping else None
 
     def texts(self) -> Iterator[tuple[Path, str]]:
         """Every string inside a mapping that is still a string after type coercion, with its path."""

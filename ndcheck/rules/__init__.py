@@ -6,11 +6,16 @@ from typing import Any
 
 from ndcheck.rules import (
     axolotl,
+    axolotl_adapters,
     axolotl_data,
     axolotl_datasets,
     axolotl_deepspeed,
     axolotl_evaluation,
+    axolotl_losses,
+    axolotl_memory,
+    axolotl_preferences,
     axolotl_relora,
+    axolotl_retired,
     axolotl_schedule,
     axolotl_sharded_models,
     axolotl_sharded_optimizers,
@@ -57,6 +62,11 @@ AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl_datasets.RULES,
     *axolotl_schedule.RULES,
     *axolotl_evaluation.RULES,
+    *axolotl_memory.RULES,
+    *axolotl_losses.RULES,
+    *axolotl_adapters.RULES,
+    *axolotl_preferences.RULES,
+    *axolotl_retired.RULES,
 )
 """Rules of axolotl alone."""
 

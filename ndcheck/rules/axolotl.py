@@ -78,9 +78,10 @@ ACCUMULATION_AND_BATCH_SIZE = conditional(
     "AX201",
     Severity.ERROR,
     Settings,
-    evidence="axolotl 0.18 validation.py:218: at least two of the three, 0 counts as missing",
+    evidence="axolotl 0.18 validation.py:218: at least two of the three, 0 counts as missing; 0.19 wants one (run)",
     bad="gradient_accumulation_steps: null\n",
     good="gradient_accumulation_steps: 1\n",
+    versions="<0.19",
 )
 def batch_fields_missing(settings: Settings) -> Iterator[Violation]:
     """Fewer than two of micro_batch_size, gradient_accumulation_steps and batch_size are written.
@@ -94,6 +95,25 @@ def batch_fields_missing(settings: Settings) -> Iterator[Violation]:
         missing = [key for key, value in zip(keys[:2], written, strict=False) if value not in set_values]
         message = f"set at least two of {', '.join(keys)}; defaults do not count"
         yield Violation(place(*set_values, *written), message, fix=Fix(f"add {' and '.join(missing)}"))
+
+
+BATCH_FACTORS_MISSING = conditional(
+    "AX205",
+    "batch-factors-missing",
+    Severity.ERROR,
+    Settings,
+    summary="Neither micro_batch_size nor gradient_accumulation_steps is written",
+    why="From 0.19 on one of the two is enough for axolotl; without any it does not guess.",
+    when=~on("micro_batch_size", raw=True),
+    then=on("gradient_accumulation_steps", raw=True),
+    message="neither micro_batch_size nor gradient_accumulation_steps is written; defaults do not count",
+    fix=Fix("add micro_batch_size"),
+    evidence="axolotl 0.19, run",
+    bad="micro_batch_size: null\ngradient_accumulation_steps: null\n",
+    good="micro_batch_size: null\ngradient_accumulation_steps: 1\n",
+    given={"target": "0.19"},
+    versions=">=0.19",
+)
 
 
 @rule(
@@ -211,6 +231,7 @@ RULES: tuple[Rule[Settings], ...] = (
     batch_fields_missing,
     ACCUMULATION_AND_BATCH_SIZE,
     batch_size_without_effect,
+    BATCH_FACTORS_MISSING,
     empty_key_crashes,
     FSDP1_DEPRECATED,
     BASE_MODEL_REQUIRED,

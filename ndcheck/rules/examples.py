@@ -19,7 +19,7 @@ MINIMAL = {
 def whole(rule: Rule[Any], fragment: str) -> str:
     """The fragment on the minimal config: its keys replace those, and ``given["drop"]`` takes keys away.
 
-    ``given["also"]`` names rules that the bad example breaks as well, because it cannot help it.
+    ``given["target"]`` is the framework's version; ``given["also"]`` names rules that the bad example breaks as well, because it cannot help it.
     """
     dropped = set(rule.given.get("drop", ()))
     own = {line.split(":")[0] for line in fragment.splitlines() if line[:1].isalpha()}
@@ -29,4 +29,4 @@ def whole(rule: Rule[Any], fragment: str) -> str:
 
 def facts_of(rule: Rule[Any]) -> dict[str, Any]:
     """The arguments of ``facts.gather`` under which the examples hold."""
-    return {name: value for name, value in rule.given.items() if name not in ("drop", "also")}
+    return {name: value for name, value in rule.given.items() if name not in ("drop", "also", "target")}

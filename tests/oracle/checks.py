@@ -18,7 +18,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "check_fsdp_deepspeed": ("fsdp-and-deepspeed",),
     "check_fsdp_offload_w_8bit_optimizer": ("offloaded-8bit-fsdp1",),
     "check_gpt_oss_fsdp_loading": ("mxfp4-ram-efficient-loading",),
-    "check_liger_rms_norm_tensor_parallel": ("liger-rms-norm-tp",),
+    "check_liger_rms_norm_tensor_parallel": ("liger-rms-norm-tp", "liger-with-empty-tp"),
     "check_mem_mismatch": ("memory-limits-twice",),
     "check_muon_deepspeed_fsdp": ("optimizer-under-deepspeed", "optimizer-under-fsdp1"),
     "check_qgalore": (
@@ -60,8 +60,41 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "check_saves": ("save-steps-strategy-differs", "saves-per-epoch-and-save-steps"),
     "check_test_datasets_bench": ("bench-unscheduled",),
     "check_warmup": ("warmup-steps-and-ratio",),
-    "validate_neftune_noise_alpha": ("neftune-noise-not-positive",),
+    "validate_neftune_noise_alpha": ("neftune-noise-not-positive", "renamed-key-conflict"),
     "validate_save_safetensors": ("safetensors-off",),
+    # memory and attention
+    "check_activation_offloading_wo_gc": ("offloading-without-checkpointing",),
+    "check_frozen": ("frozen-reentrant", "layers-chosen-twice"),
+    "check_mpt_checkpointing": ("mpt-name-checkpointing",),
+    "check_selective_checkpointing": (
+        "selective-matmul-adapter",
+        "selective-offloaded",
+        "selective-reentrant",
+        "selective-without-checkpointing",
+    ),
+    "check_ebft_config_required": ("ebft-section-missing",),
+    "validate_attn_implementation": ("attention-unknown",),
+    "validate_torch_compile_options": ("compile-option-unknown", "compile-options-alone"),
+    # losses, adapters, quantization
+    "check_cross_entropy_conflicts": ("several-loss-kernels",),
+    "check_liger_use_token_scaling_flce": ("token-scaling-alone",),
+    "check_tiled_mlp_conflict": ("tiled-liger-mlp",),
+    "check_lora_kernels_8bit": ("lora-kernels-8bit",),
+    "check_lora_kernels_trust_remote_code": ("lora-kernels-remote-code",),
+    "check_multigpu_lora_kernels": ("lora-kernels-fsdp1",),
+    "validate_adapter": ("adapter-unknown", "quantized-without-adapter"),
+    "validate_qlora": ("qlora-merged-quantized", "qlora-with-other-quantization", "qlora-without-4bit"),
+    # preferences
+    "check_grpo_batch_size_divisibility": ("grpo-groups-do-not-fit",),
+    # packing switches eval_sample_packing on, which is what axolotl then refuses
+    "check_kto_config": ("kto-eval-packing", "kto-removes-columns", "packing-with-rl"),
+    "check_sample_packing_w_rl": ("packing-with-rl",),
+    "check_simpo_warmup": ("simpo-warmup-ratio",),
+    # removed keys
+    "validate_flash_attn_rms_norm": ("removed-key",),
+    "validate_max_packed_sequence_len": ("removed-key",),
+    "validate_rope_scaling": ("removed-key",),
+    "validate_s2_attention": ("removed-key",),
     # old spellings beside new ones
     "check_deprecated_swiglu": ("renamed-key-conflict",),
     "normalize_attn_implementation": ("renamed-key-conflict",),

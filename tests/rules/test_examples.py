@@ -8,6 +8,7 @@ import pytest
 
 from ndcheck.checker import check
 from ndcheck.facts import gather
+from ndcheck.policy import Policy
 from ndcheck.rules import ALL
 from ndcheck.rules.examples import facts_of, whole
 from ndcheck.rules.rule import Rule
@@ -17,7 +18,8 @@ WITHOUT = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreada
 
 
 def findings(rule: Rule[Any], fragment: str) -> list[str]:
-    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), "axolotl")
+    policy = Policy(target=rule.given.get("target"))
+    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), "axolotl", policy)
     return [finding.name for finding in report.findings]
 
 

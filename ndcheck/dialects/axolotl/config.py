@@ -15,6 +15,7 @@ from ndcheck.dialects.dialect import Dialect, examine
 from ndcheck.facts import from_context
 from ndcheck.findings import Severity
 from ndcheck.rules import AXOLOTL, NEUTRAL
+from ndcheck.rules.versions import in_range
 
 DIALECT = Dialect(
     name="axolotl",
@@ -75,7 +76,7 @@ class AxolotlConfig(AxolotlKeys):
                 input=data,
             )
             for rule, violation in verdicts.violations
-            if (violation.severity or rule.severity) is Severity.ERROR
+            if (violation.severity or rule.severity) is Severity.ERROR and in_range(rule.versions, None)
         ]
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)

@@ -9,6 +9,7 @@ from ndcheck.dialects.axolotl.keys import DATASET_KEYS, KEY_TYPES, PLUGIN_KEYS, 
 from ndcheck.dialects.axolotl.model import DEFAULTS, AxolotlKeys, FsdpConfig
 from ndcheck.dialects.parse import parse
 from ndcheck.findings import Fix, RemoveKey, RenameKey, Safety, SetValue
+from ndcheck.rules.axolotl_retired import DROPPED, REFUSED
 from ndcheck.settings import InactiveKey, OldKey, Settings, UnknownKey
 from ndcheck.values import Path, Unreadable, Value, from_key
 
@@ -34,6 +35,9 @@ _SECTION_OF = {
 CP_NAMES = ("sequence_parallel_degree", "sequence_parallel_size")
 """What context_parallel_size was called before, oldest first. axolotl reads the first; it never released the second."""
 
+RETIRED_KEYS = frozenset({*REFUSED, *DROPPED})
+"""Keys that rules of their own speak of."""
+
 ATTENTION_FLAGS = {
     "xformers_attention": "xformers",
     "sage_attention": "sage",
@@ -49,6 +53,7 @@ def resolve(mapping: Mapping[Any, Any]) -> Settings:
     """The values in force, every spelling reduced to the current one, with what was seen on the way."""
     parsed = parse(AxolotlKeys, _key_type, mapping)
     settings = Settings("axolotl", parsed.typed, parsed.problems, DEFAULTS)
+    settings.mapping = mapping
     settings.unknown = tuple(_unknown(mapping))
     settings.inactive = tuple(_inactive(mapping))
     _fsdp_section(settings, mapping)
@@ -56,7 +61,9 @@ def resolve(mapping: Mapping[Any, Any]) -> Settings:
     _fsdp_prefixes(settings)
     _fsdp_version(settings)
     _attention(settings)
-    _liger(settings)
+    for old, new in RENAMED.items():
+        _renamed(settings, old, new)
+    _offloading(settings)
     return settings
 
 
@@ -94,7 +101,7 @@ def _unknown(mapping: Mapping[Any, Any]) -> list[UnknownKey]:
     strange = [entry for entry in listed_plugins(mapping) if not any(is_listed(name, (entry,)) for name in PLUGIN_KEYS)]
     found = []
     for key, value in mapping.items():
-        if key in CP_NAMES:
+        if key in CP_NAMES or key in RETIRED_KEYS:
             continue
         if key not in ALL_KEYS:
             found.append(UnknownKey((key,), _SORTED_KEYS, _SECTION_OF.get(key), strange[0] if strange else None))
@@ -246,13 +253,37 @@ def _attention(settings: Settings) -> None:
         settings.put("attn_implementation", from_key(ATTENTION_FLAGS[on[0]], path))
 
 
-def _liger(settings: Settings) -> None:
-    old, new = settings.written("liger_swiglu"), settings.written("liger_glu_activation")
-    if old is None or old.path is None:
+RENAMED: dict[str, tuple[str, bool]] = {
+    # axolotl refuses these beside their new names
+    "liger_swiglu": ("liger_glu_activation", True),
+    "noisy_embedding_alpha": ("neftune_noise_alpha", True),
+    "pretrain_multipack_buffer_size": ("streaming_multipack_buffer_size", True),
+    # and lets one of the two win here
+    "evaluation_strategy": ("eval_strategy", False),
+    "dpo_beta": ("rl_beta", False),
+    "dataset_processes": ("dataset_num_proc", False),
+}
+"""Older name -> (name, whether the pair is refused)."""
+
+
+def _renamed(settings: Settings, old_name: str, new: tuple[str, bool]) -> None:
+    new_name, refused = new
+    old, current = settings.written(old_name), settings.written(new_name)
+    if old is None or old.path is None or not _not_null(old):
         return
-    # axolotl refuses the pair whatever the two say
-    both = new is not None
-    fix = _rename(old.path, "liger_glu_activation", both, _same(old, new))
-    settings.old.append(OldKey(old.path, ("liger_glu_activation",), "", both, both, fix=fix))
+    both = current is not None and (refused or _not_null(current))
+    same = _same(old, current)
+    fix = _rename(old.path, new_name, both, same)
+    settings.old.append(OldKey(old.path, (new_name,), "", both, both and (refused or not same), fix=fix))
     if not both:
-        settings.put("liger_glu_activation", old)
+        settings.put(new_name, old)
+
+
+def _offloading(settings: Settings) -> None:
+    """gradient_checkpointing: offload and offload_disk stand for two settings."""
+    value = settings.written("gradient_checkpointing")
+    if value is None or not value.readable or value.value not in ("offload", "offload_disk"):
+        return
+    mode = True if value.value == "offload" else "disk"
+    settings.put("activation_offloading", Value(mode, value.origin))
+    settings.put("gradient_checkpointing", Value(True, value.origin))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ndcheck.facts import Facts
-from ndcheck.run import Batch, Kernels, Loader, Run, Sequence, Sharding
+from ndcheck.run import Batch, Groups, Kernels, Loader, Run, Sequence, Sharding
 from ndcheck.settings import Settings
 from ndcheck.values import Origin, Source, Value, default, derive
 
@@ -53,6 +53,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             liger_losses=tuple(value for name in LIGER_LOSSES if (value := settings.value(name)) is not None),
         ),
         optimizer=_given(settings, "optimizer"),
+        quantized=_switch(settings, "load_in_4bit", "load_in_8bit"),
+        groups=_groups(settings),
     )
 
 
@@ -107,6 +109,24 @@ def _accumulation(settings: Settings) -> Value[int]:
     total, micro = settings.get("batch_size"), settings.get("micro_batch_size")
     count = total // micro if total and micro else 1
     return Value(count, Origin(Source.DERIVED, "batch_size // micro_batch_size"))
+
+
+def _groups(settings: Settings) -> Groups | None:
+    method = _given(settings, "rl")
+    if method is None:
+        return None
+    batch = _given(settings, "trl.generation_batch_size")
+    return Groups(
+        method=method,
+        size=_given(settings, "trl.num_generations"),
+        rows=batch or derive(lambda: _rows_per_rank(settings)),
+        generation_batch=batch,
+    )
+
+
+def _rows_per_rank(settings: Settings) -> Value[int]:
+    micro, steps = settings.get("micro_batch_size") or 1, settings.get("gradient_accumulation_steps") or 1
+    return Value(micro * steps, Origin(Source.DERIVED, "micro_batch_size x gradient_accumulation_steps"))
 
 
 def _zigzag(settings: Settings) -> Value[bool]:

@@ -1,0 +1,161 @@
+"""axolotl's rules about loss kernels and fused layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ndcheck.findings import Fix, Safety, SetValue, Severity, Violation, notes, place
+from ndcheck.rules.conditions import lists, on
+from ndcheck.rules.rule import Rule, conditional, rule
+from ndcheck.settings import Settings
+from ndcheck.values import Source, Value, default
+
+LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+CUT = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
+BOTH = (
+    "plugins: [axolotl.integrations.liger.LigerPlugin, axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
+)
+CUT_LISTED = lists("plugins", r"\bcut_cross_entropy\b")
+LOSSES = (
+    "cut_cross_entropy",
+    "chunked_cross_entropy",
+    "liger_cross_entropy",
+    "liger_fused_linear_cross_entropy",
+)
+
+
+@rule(
+    "AX741",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 validation.py:1006; a plug-in's default of true is not seen there (run), both patches then apply",
+    bad=f"{LIGER}liger_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n",
+    good=f"{LIGER}liger_cross_entropy: true\nliger_fused_linear_cross_entropy: false\n",
+)
+def several_loss_kernels(settings: Settings) -> Iterator[Violation]:
+    """More than one kernel replaces the cross entropy.
+
+    Each of them patches the model's loss; with two, the later patch wins or both apply in part. The plug-in
+    CutCrossEntropyPlugin switches its own kernel on unless told otherwise.
+    """
+    values = [value for key in LOSSES if (value := settings.value(key)) is not None and value.value]
+    by_default = _cut_by_default(settings)
+    if by_default is not None:
+        values.append(by_default)
+    if len(values) > 1:
+        message = f"{', '.join(_named(value) for value in values)}: only one may replace the loss"
+        yield Violation(
+            place(*values), message, notes(*values[1:]), Fix("keep one of them, and set the others to false")
+        )
+
+
+def _cut_by_default(settings: Settings) -> Value[bool] | None:
+    """The plug-in's kernel, where the plug-in is listed and its switch is not written."""
+    listed = settings.written("plugins")
+    if listed is None or not CUT_LISTED.holds(settings) or settings.written("cut_cross_entropy") is not None:
+        return None
+    return default(True, "CutCrossEntropyPlugin")
+
+
+def _named(value: Value[bool]) -> str:
+    return f"cut_cross_entropy {value}" if value.origin.source is Source.DEFAULT else str(value)
+
+
+CHUNKED_WITH_CUT = conditional(
+    "AX742",
+    "chunked-loss-with-cut-plugin",
+    Severity.ERROR,
+    Settings,
+    summary="chunked_cross_entropy beside CutCrossEntropyPlugin",
+    why="The plug-in refuses the other kernel even where its own is off.",
+    when=CUT_LISTED,
+    then=~on("chunked_cross_entropy"),
+    message="{chunked_cross_entropy} is refused while CutCrossEntropyPlugin is listed",
+    fix=Fix("remove one of the two"),
+    evidence="axolotl 0.18 cut_cross_entropy/args.py:46",
+    bad=f"{CUT}cut_cross_entropy: false\nchunked_cross_entropy: true\n",
+    good=f"{CUT}cut_cross_entropy: false\nchunked_cross_entropy: false\n",
+)
+
+CUT_FULL_PRECISION = conditional(
+    "AX743",
+    "cut-loss-full-precision",
+    Severity.ERROR,
+    Settings,
+    summary="cut_cross_entropy without bf16 or fp16 written",
+    why="The kernel works in half precision. axolotl 0.18 looks at what is written, so bf16's default of auto does not count.",
+    when=on("cut_cross_entropy", raw=True),
+    then=on("bf16", raw=True) | on("fp16", raw=True),
+    message="{cut_cross_entropy} needs bf16 or fp16 to be written",
+    fix=Fix("write bf16: true"),
+    evidence="axolotl 0.18 cut_cross_entropy/args.py:35",
+    bad=f"{CUT}cut_cross_entropy: true\n",
+    good=f"{CUT}cut_cross_entropy: true\nbf16: auto\n",
+)
+
+TOKEN_SCALING_ALONE = conditional(
+    "AX744",
+    "token-scaling-alone",
+    Severity.ERROR,
+    Settings,
+    summary="liger_use_token_scaling without the fused loss",
+    why="The scaling is a part of the fused kernel.",
+    when=on("liger_use_token_scaling"),
+    then=on("liger_fused_linear_cross_entropy"),
+    message="{liger_use_token_scaling} needs liger_fused_linear_cross_entropy: true",
+    fix=Fix("set liger_fused_linear_cross_entropy: true"),
+    evidence="axolotl 0.18 liger/args.py:105",
+    bad=f"{LIGER}liger_use_token_scaling: true\n",
+    good=f"{LIGER}liger_use_token_scaling: true\nliger_fused_linear_cross_entropy: true\n",
+)
+
+TILED_LIGER_MLP = conditional(
+    "AX745",
+    "tiled-liger-mlp",
+    Severity.ERROR,
+    Settings,
+    summary="liger_glu_activation and tiled_mlp without tiled_mlp_use_original_mlp written",
+    why="Both replace the MLP. axolotl 0.18 looks at what is written, so the default of true does not count.",
+    when=on("liger_glu_activation", raw=True) & on("tiled_mlp", raw=True),
+    then=on("tiled_mlp_use_original_mlp", raw=True),
+    message="{liger_glu_activation} with {tiled_mlp} needs tiled_mlp_use_original_mlp: true to be written",
+    fix=Fix(
+        "write tiled_mlp_use_original_mlp: true",
+        edits=(SetValue(("tiled_mlp_use_original_mlp",), "true"),),
+    ),
+    evidence="axolotl 0.18 liger/args.py:82",
+    bad=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\n",
+    good=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\ntiled_mlp_use_original_mlp: true\n",
+)
+
+
+@rule(
+    "AX746",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 liger/args.py:98, run: TypeError",
+    bad=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size:\n",
+    good=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size: 1\n",
+)
+def liger_with_empty_tp(settings: Settings) -> Iterator[Violation]:
+    """liger_rms_norm beside an empty tensor_parallel_size.
+
+    axolotl 0.18 compares the empty value with 1 and ends in a TypeError. A limit of its check, not of the config.
+    """
+    flag, tp = settings.written("liger_rms_norm"), settings.written("tensor_parallel_size")
+    if flag is not None and flag.value and tp is not None and tp.value is None:
+        fix = Fix("write tensor_parallel_size: 1", Safety.SAFE, (SetValue(("tensor_parallel_size",), "1"),))
+        message = (
+            "tensor_parallel_size is empty, which axolotl 0.18 answers with a traceback where liger_rms_norm is on"
+        )
+        yield Violation(("tensor_parallel_size",), message, notes(flag), fix)
+
+
+RULES: tuple[Rule[Settings], ...] = (
+    several_loss_kernels,
+    CHUNKED_WITH_CUT,
+    CUT_FULL_PRECISION,
+    TOKEN_SCALING_ALONE,
+    TILED_LIGER_MLP,
+    liger_with_empty_tp,
+)

@@ -1,0 +1,93 @@
+"""Keys that axolotl no longer has: those it refuses, and those it drops without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ndcheck.findings import Fix, RemoveKey, Safety, Severity, Violation, place
+from ndcheck.rules.rule import Rule, rule
+from ndcheck.settings import Settings
+
+
+class Retired(NamedTuple):
+    """A removed key: what took its place, and whether a written false is refused as well."""
+
+    instead: str
+    any_value: bool = False
+
+
+REFUSED = {
+    "max_packed_sequence_len": Retired("sample_packing: true"),
+    "rope_scaling": Retired("overrides_of_model_config: {rope_scaling: ...}"),
+    "s2_attention": Retired("sample_packing with flash attention"),
+    "flash_attn_rms_norm": Retired("liger_rms_norm"),
+    "dpo_use_logits_to_keep": Retired("nothing", any_value=True),
+    "dpo_generate_during_eval": Retired("generate_samples", any_value=True),
+    "dpo_norm_loss": Retired("nothing", any_value=True),
+    "rpo_alpha": Retired("dpo_loss_type with several losses", any_value=True),
+    "unsloth_cross_entropy_loss": Retired("a cross entropy kernel of Liger"),
+    "unsloth_lora_mlp": Retired("lora_mlp_kernel"),
+    "unsloth_lora_qkv": Retired("lora_qkv_kernel"),
+    "unsloth_lora_o": Retired("lora_o_kernel"),
+    "unsloth_rms_norm": Retired("liger_rms_norm"),
+    "unsloth_rope": Retired("liger_rope"),
+}
+"""Key -> what to write instead; from axolotl's table of removed fields."""
+
+DROPPED = {
+    "relora_steps": "jagged_restart_steps with relora: true",
+    "relora_warmup_steps": "jagged_restart_warmup_steps",
+    "relora_anneal_steps": "jagged_restart_anneal_steps",
+    "flash_attn_fuse_qkv": "nothing",
+    "gptq_groupsize": "nothing",
+    "gptq_model_v1": "nothing",
+}
+"""Key -> what took its place; axolotl ignores it."""
+
+
+@rule(
+    "AX971",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 schemas/deprecated.py:29-136 and validation.py:59",
+    bad="s2_attention: true\n",
+    good="s2_attention: false\n",
+)
+def removed_key(settings: Settings) -> Iterator[Violation]:
+    """The key was removed, and axolotl stops when it is set.
+
+    It names what took the place of the key in an exception of another kind than its other refusals, so that
+    nothing else that is wrong is reported.
+    """
+    for key, retired in REFUSED.items():
+        value = settings.anything(key)
+        if value is None or value.value is None or not (retired.any_value or value.value):
+            continue
+        instead = "" if retired.instead == "nothing" else f"; {retired.instead} took its place"
+        yield Violation(place(value), f"{key} was removed{instead}", fix=Fix("remove it"))
+
+
+@rule(
+    "AX972",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18, run: dropped without a word; the table of renamed keys since 2023",
+    bad="relora_steps: 100\n",
+    good="jagged_restart_steps: 100\nrelora: true\nadapter: lora\nlora_target_linear: true\n",
+    unchecked=True,
+)
+def retired_key(settings: Settings) -> Iterator[Violation]:
+    """The key belonged to an older version, and nothing reads it any more.
+
+    axolotl drops it like any other unknown key, so that the run goes on without what it asks for.
+    """
+    for key, instead in DROPPED.items():
+        value = settings.anything(key)
+        if value is not None and value.value:
+            hint = "" if instead == "nothing" else f"; {instead} took its place"
+            fix = Fix("remove it", Safety.SAFE, (RemoveKey((key,)),))
+            yield Violation(place(value), f"{key} is no longer read{hint}", fix=fix)
+
+
+RULES: tuple[Rule[Settings], ...] = (removed_key, retired_key)
