@@ -54,10 +54,12 @@ class Loader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Fused kernels of Liger that the run asks for."""
+    """Fused kernels of Liger that the run asks for; ``key_stride``: key heads that ring attention takes at a time."""
 
+    key_stride: Value[int] | None = None
     liger_rms_norm: Value[bool] | None = None
     liger_losses: tuple[Value[bool], ...] = ()
+    liger_flags: Mapping[str, Value[bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,6 @@ TRUE: dict[str, dict[str, str]] = {
 }
 """File that axolotl accepts -> error that ndcheck finds -> why ndcheck is right."""
 
-NOT_YET = {
-    "archived__pythia-12b__config.yml": "max_packed_sequence_len, a removed key",
-    "archived__stablelm-2__1.6b__lora.yml": "flash_attn_rms_norm, a removed key",
-}
-"""File that axolotl refuses and that is left out below -> the rule that is missing so far."""
-
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, set[str]]:
@@ -59,8 +53,6 @@ def test_an_accepted_example_has_no_error_that_is_not_true(name: str, errors: di
     assert errors[name] == set(TRUE.get(name, {}))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, label in LABELS.items() if label["verdict"] != "accept" and name not in NOT_YET]
-)
+@pytest.mark.parametrize("name", [name for name, label in LABELS.items() if label["verdict"] != "accept"])
 def test_a_refused_example_has_an_error(name: str, errors: dict[str, set[str]]) -> None:
     assert errors[name]

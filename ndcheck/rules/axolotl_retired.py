@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ndcheck.findings import Fix, RemoveKey, Safety, Severity, Violation, place
+from ndcheck.findings import Fix, RemoveKey, Safety, Severity, Violation, notes, place
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.settings import Settings
 
@@ -90,4 +90,90 @@ def retired_key(settings: Settings) -> Iterator[Violation]:
             yield Violation(place(value), f"{key} is no longer read{hint}", fix=fix)
 
 
-RULES: tuple[Rule[Settings], ...] = (removed_key, retired_key)
+OLDER_KEYS = {
+    "eval_table_size": "generate_samples and num_generation_samples",
+    "eval_max_new_tokens": "generation_max_new_tokens",
+    "flash_attn_d512": "large_head_attention: auto",
+    "gc_steps": "torch_empty_cache_steps and gc_collect_steps",
+    "fsdp_final_state_dict_type": "fsdp_config.final_state_dict_type, which this key is never copied to",
+    "gemma4_fp8_nonexpert": "nonexpert_quantization: fp8_blockwise",
+    "gemma4_nf4_nonexpert": "nonexpert_quantization: nf4",
+}
+"""Deprecated key -> what replaces it, where that is more than another name."""
+
+
+@rule(
+    "AX973",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 schemas/deprecated.py:66 and 77, config.py:2164, kernels/args.py:267",
+    bad="gc_steps: 10\n",
+    good="torch_empty_cache_steps: 10\n",
+)
+def older_generation_key(settings: Settings) -> Iterator[Violation]:
+    """The key is deprecated, and what replaces it is more than another name.
+
+    It still works in axolotl 0.18 unless the message says otherwise; a later release removes it.
+    """
+    for key, instead in OLDER_KEYS.items():
+        value = settings.anything(key)
+        if value is not None and value.value:
+            yield Violation(place(value), f"{key} is deprecated; write {instead}", fix=Fix("replace it"))
+
+
+@rule(
+    "AX974",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 validation.py:760",
+    bad="rl: ipo\n",
+    good="rl: dpo\ndpo_loss_type: [ipo]\n",
+)
+def ipo_is_a_loss(settings: Settings) -> Iterator[Violation]:
+    """rl: ipo is deprecated.
+
+    It is DPO with another loss, and is written like that now.
+    """
+    value = settings.value("rl")
+    if value is not None and value.value == "ipo":
+        yield Violation(
+            place(value), "rl: ipo is now rl: dpo with dpo_loss_type: [ipo]", fix=Fix("write it as rl: dpo")
+        )
+
+
+@rule(
+    "AX975",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18, run: the alias wins without a word",
+    bad="model_type: AutoModelForCausalLM\ntype_of_model: LlamaForCausalLM\n",
+    good="type_of_model: LlamaForCausalLM\n",
+    unchecked=True,
+)
+def alias_beside_name(settings: Settings) -> Iterator[Violation]:
+    """A key and its alias are both set, and differ.
+
+    axolotl takes the alias and drops the other without a word.
+    """
+    for alias, name in ALIASES.items():
+        first, second = settings.anything(alias), settings.anything(name)
+        if first is not None and second is not None and first.value != second.value:
+            message = f"{alias} and {name} are the same setting, and {alias} wins"
+            yield Violation(place(second), message, notes(first), Fix("keep one of them"))
+
+
+ALIASES = {
+    "model_config": "overrides_of_model_config",
+    "model_kwargs": "overrides_of_model_kwargs",
+    "model_type": "type_of_model",
+    "model_revision": "revision_of_model",
+}
+"""Alias -> the key that it stands for."""
+
+RULES: tuple[Rule[Settings], ...] = (
+    removed_key,
+    retired_key,
+    older_generation_key,
+    ipo_is_a_loss,
+    alias_beside_name,
+)

@@ -30,7 +30,8 @@ def test_bad_example_breaks_this_rule_alone(rule: Rule[Any]) -> None:
 
 @pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)
 def test_good_example_breaks_nothing(rule: Rule[Any]) -> None:
-    assert findings(rule, rule.good) == []
+    # only what the key that the rule is about brings with it, such as being deprecated
+    assert set(findings(rule, rule.good)) <= set(rule.given.get("also", ()))
 
 
 def test_only_rules_about_bytes_and_files_lack_examples() -> None:

@@ -18,6 +18,7 @@ DEGREE_KEYS = {
 }
 """Axis -> axolotl's key. There is no pipeline parallelism in axolotl."""
 
+LIGER_FLAGS = ("liger_rope", "liger_fused_linear_cross_entropy", "liger_layer_norm")
 LIGER_LOSSES = ("liger_cross_entropy", "liger_fused_linear_cross_entropy")
 
 
@@ -49,6 +50,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             pads_to_length=_switch(settings, "pad_to_sequence_len", "sample_packing"),
         ),
         kernels=Kernels(
+            key_stride=_given(settings, "heads_k_stride"),
+            liger_flags={name: value for name in LIGER_FLAGS if (value := settings.value(name)) is not None},
             liger_rms_norm=settings.value("liger_rms_norm"),
             liger_losses=tuple(value for name in LIGER_LOSSES if (value := settings.value(name)) is not None),
         ),
