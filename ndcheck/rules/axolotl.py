@@ -179,7 +179,6 @@ def _required(code: str, key: str, example: str) -> Rule[Settings]:
         summary=f"{key} is missing",
         why="axolotl has no default for it and refuses the file.",
         when=~is_set(key),
-        then=is_set(key),
         message=f"{key} is missing; axolotl has no default for it",
         fix=Fix(f"add {key}"),
         evidence="axolotl 0.18's required fields",

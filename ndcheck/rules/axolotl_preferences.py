@@ -105,7 +105,7 @@ DPO_LOSS_ELSEWHERE = conditional(
     Settings,
     summary="dpo_loss_type or dpo_loss_weights with another method than DPO",
     why="Only DPO reads them.",
-    when=(is_set("dpo_loss_type") | is_set("dpo_loss_weights")) & ~equals("rl", "dpo"),
+    when=is_set("dpo_loss_type") | is_set("dpo_loss_weights"),
     then=equals("rl", "dpo"),
     message="{dpo_loss_type}, {dpo_loss_weights} need rl: dpo, not {rl}",
     fix=Fix("set rl: dpo, or remove them"),

@@ -89,7 +89,7 @@ def conditional(
     summary: str,
     why: str,
     when: Condition,
-    then: Condition,
+    then: Condition | None = None,
     message: str,
     fix: Fix | None = None,
     evidence: str,
@@ -99,14 +99,14 @@ def conditional(
     unchecked: bool = False,
     versions: str = "",
 ) -> Rule[Subject]:
-    """Declare a rule as a condition: ``when`` holds, ``then`` must hold.
+    """Declare a rule as a condition: where ``when`` holds, ``then`` must hold; without ``then``, ``when`` must not.
 
     The finding stands at the first key of ``then`` that the user wrote, else at the first of
     ``when``; every other key that takes part is noted. ``message`` may name keys in braces, with
     ``{key}`` replaced by key and value.
     """
-    broken = when & ~then
-    names = (*then.names(), *when.names())
+    broken = when if then is None else when & ~then
+    names = (then.names() if then else ()) + when.names()
 
     def check(subject: Subject) -> Iterable[Violation]:
         source: Source = subject  # type: ignore[assignment]
