@@ -87,6 +87,8 @@ class Run:
     optimizer: Value[str] | None = None
     quantized: Value[bool] | None = None
     groups: Groups | None = None
+    adapter: Value[str] | None = None
+    reentrant: Value[bool] | None = None
 
     def degree(self, axis: str) -> int:
         """The degree of an axis; 1 if unset. Raises Unreadable if its type was wrong."""

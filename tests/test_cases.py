@@ -1,8 +1,7 @@
 """Mistakes that people reported, as minimal configs: what ndcheck says of each, as far as its rules go.
 
-Left out, because no rule says it yet or none can from the file alone: a stale launcher default (R25), the version of a
-data loader under DeepSpeed's tp (R49), quantization against FSDP1 (R81, R83, R87), evaluation steps against save steps
-(R101), a chat template without its text (R119), and preparing a large data set before the launch (R125).
+Left out, because no file can show it: a stale launcher default (R25), the version of a data loader under DeepSpeed's tp
+(R49; the product of its degrees is wrong besides), and preparing a large data set before the launch (R125).
 """
 
 from __future__ import annotations
@@ -34,6 +33,11 @@ def problems(name: str, **facts: Any) -> set[tuple[str, int]]:
         ("R24", {"world_size": 8}, set()),  # FSDP2 as it should be: no false alarm
         ("R75", {"world_size": 8}, set()),
         ("R74", {"world_size": 2}, set()),
+        ("R81", {"world_size": 4}, {("AX335", 3)}),  # integer weights cannot be flattened by FSDP1
+        ("R83", {"world_size": 2}, {("AX336", 4)}),  # 4-bit weights stored in another type than the rest
+        ("R87", {"world_size": 8}, set()),  # lora with 4 bits: a warning, see below
+        ("R101", {"world_size": 1}, {("AX930", 3)}),  # 100 is no multiple of 30
+        ("R119", {}, {("AX525", 2)}),  # a template in Jinja, and no template
         ("R109", {"world_size": 4}, {("ND203", 3)}),  # two engines
         ("R117", {"world_size": 1}, set()),  # null is "not set"
         ("R121", {"world_size": 4}, {("ND801", 3), ("ND101", 4)}),  # a slip, and what it leaves: 2 ranks of 4
@@ -41,6 +45,11 @@ def problems(name: str, **facts: Any) -> set[tuple[str, int]]:
 )
 def test_case(name: str, facts: dict[str, Any], expected: set[tuple[str, int]]) -> None:
     assert problems(name, **facts) == expected
+
+
+def test_lora_in_4_bits_is_not_quantized() -> None:
+    text = completed((CASES / "R87.yaml").read_text())
+    assert "AX706" in {found.code for found in report(text).findings if found.severity == "warning"}
 
 
 def test_dispatch_and_split_over_tp() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
@@ -340,6 +341,46 @@ LEARNING_RATES_TWICE = conditional(
 )
 
 
+LORA_KERNELS_RL = conditional(
+    "AX732",
+    "lora-kernels-with-rl",
+    Severity.WARNING,
+    Settings,
+    summary="LoRA kernels with a preference method",
+    why="They are documented for supervised fine-tuning only; axolotl does not switch them on by itself there, and does not refuse them.",
+    when=on("rl"),
+    then=~ANY_KERNEL,
+    message="{lora_mlp_kernel}, {lora_qkv_kernel}, {lora_o_kernel} are for supervised fine-tuning, not {rl}",
+    fix=Fix("switch the LoRA kernels off"),
+    evidence="axolotl's guide to LoRA kernels; accepted (run)",
+    bad=f"rl: dpo\n{LORA}lora_o_kernel: true\n",
+    good=f"rl: dpo\n{LORA}lora_o_kernel: false\n",
+    unchecked=True,
+)
+
+
+@rule(
+    "AX733",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 config.py:1732",
+    bad="adapter: lora\nlora_target_modules: ['layers.(.*']\n",
+    good="adapter: lora\nlora_target_modules: ['layers.(.*)']\n",
+)
+def target_module_pattern(settings: Settings) -> Iterator[Violation]:
+    """An entry of lora_target_modules is no regular expression.
+
+    Entries are names or patterns; axolotl compiles each, and refuses the list for one that it cannot.
+    """
+    modules = settings.get("lora_target_modules")
+    for at, entry in enumerate(modules if isinstance(modules, list) else ()):
+        try:
+            re.compile(entry)
+        except re.error as error:
+            path = ("lora_target_modules", at)
+            yield Violation(path, f"{entry} is no regular expression: {error}", fix=Fix("mend the pattern"))
+
+
 @rule(
     "AX731",
     Severity.WARNING,
@@ -383,5 +424,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     LAYER_PATTERN_ALONE,
     FUSED_MLP_ADAPTER,
     LEARNING_RATES_TWICE,
+    LORA_KERNELS_RL,
+    target_module_pattern,
     quantized_tp,
 )

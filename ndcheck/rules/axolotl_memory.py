@@ -168,6 +168,22 @@ NEMOTRON_H_UNPACKED = conditional(
     good=f"base_model: org/nemotron-h-8b\n{RECOMPUTED}sample_packing: true\nattn_implementation: flash_attention_2\n",
 )
 
+SELECTIVE_COMPILED = conditional(
+    "AX649",
+    "selective-compiled",
+    Severity.WARNING,
+    Settings,
+    summary="selective_checkpointing with torch_compile",
+    why="The compiler chooses what to keep by itself; nobody has tried the two together.",
+    when=on("selective_checkpointing"),
+    then=~on("torch_compile"),
+    message="selective_checkpointing with {torch_compile} is untested",
+    fix=Fix("switch one of them off"),
+    evidence="axolotl 0.18 validation.py:1489",
+    bad=f"{RECOMPUTED}selective_checkpointing: true\ntorch_compile: true\n",
+    good=f"{RECOMPUTED}selective_checkpointing: true\ntorch_compile: false\n",
+)
+
 COMPILE_OPTIONS_ALONE = conditional(
     "AX651",
     "compile-options-alone",
@@ -273,6 +289,7 @@ RULES: tuple[Rule[Settings], ...] = (
     FROZEN_REENTRANT,
     MPT_RECOMPUTED,
     NEMOTRON_H_UNPACKED,
+    SELECTIVE_COMPILED,
     COMPILE_OPTIONS_ALONE,
     compile_option_unknown,
     EBFT_MISSING,

@@ -9,6 +9,7 @@ from ndcheck.rules.conditions import above, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
+from ndcheck.values import Value
 
 GRPO = "rl: grpo\n"
 FLASH = "attn_implementation: flash_attention_2\n"
@@ -239,6 +240,53 @@ CP_PREFERENCES = conditional(
     unchecked=True,
 )
 
+
+@rule(
+    "AX816",
+    Severity.ERROR,
+    Run,
+    evidence="axolotl 0.18 validation.py:716",
+    bad=f"rl: dpo\n{QLORA}gradient_checkpointing: true\ngradient_checkpointing_kwargs: {{use_reentrant: true}}\n",
+    good=f"rl: dpo\n{QLORA}gradient_checkpointing: true\ngradient_checkpointing_kwargs: {{use_reentrant: false}}\n",
+    given={"world_size": 2},
+)
+def reentrant_preference_qlora(run: Run) -> Iterator[Violation]:
+    """A preference method with QLoRA on several ranks recomputes in the reentrant form.
+
+    The model runs forward more than once for each backward pass, which DDP and that form of checkpointing do not survive together.
+    """
+    form = run.reentrant
+    if form is None or not form.value or run.groups is None or run.quantized is None or not run.quantized.value:
+        return
+    if run.adapter is None or run.adapter.value != "qlora" or run.world_size().value == 1:
+        return
+    fix = Fix("set gradient_checkpointing_kwargs.use_reentrant: false", edits=_not_reentrant(form))
+    yield Violation(
+        place(form), f"{form} with {run.groups.method} and {run.adapter}", notes(run.groups.method, run.adapter), fix
+    )
+
+
+def _not_reentrant(form: Value[bool]) -> tuple[SetValue, ...]:
+    return (SetValue(form.path, "false"),) if form.path else ()
+
+
+GENERATION_AHEAD_FSDP = conditional(
+    "AX817",
+    "generation-ahead-fsdp",
+    Severity.WARNING,
+    Settings,
+    summary="trl.async_prefetch under FSDP",
+    why="Hangs were reported: one rank generates while the others gather parameters.",
+    when=on("trl.async_prefetch"),
+    then=~on("fsdp_config"),
+    message="{trl.async_prefetch} under FSDP may hang",
+    fix=Fix("set trl.async_prefetch: false"),
+    evidence="axolotl's guide to training stability, table of common errors",
+    bad=f"{GRPO}trl: {{async_prefetch: true}}\n{FSDP2}",
+    good=f"{GRPO}trl: {{async_prefetch: false}}\n{FSDP2}",
+    unchecked=True,
+)
+
 GDPO_AGGREGATION = conditional(
     "AX815",
     "gdpo-sums-first",
@@ -268,5 +316,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     GRPO_CP_LIGER,
     CP_ASYNC_GENERATION,
     CP_PREFERENCES,
+    reentrant_preference_qlora,
+    GENERATION_AHEAD_FSDP,
     GDPO_AGGREGATION,
 )

@@ -92,8 +92,8 @@ YAML_ALIAS = _reporter(
     Severity.ERROR,
     "An alias stands inside the value that it stands for",
     "The value would contain itself without end.",
-    "lora_target_modules: &modules [q_proj, *modules]\n",
-    "lora_target_modules: &modules [q_proj]\n",
+    "eot_tokens: &tokens [a, *tokens]\n",
+    "eot_tokens: &tokens [a]\n",
 )
 YAML_MERGE = _reporter(
     "yaml-merge",

@@ -82,6 +82,7 @@ BROKEN: dict[str, list[str]] = {
         "quantize_moe_experts: true\nadapter: llama-adapter\nload_in_8bit: true\n",
     ],
     "AX729": ["flash_attn_fuse_mlp: true\nadapter: qlora\nload_in_4bit: true\nrelora: false\n"],
+    "AX732": [f"rl: kto\n{LORA}{kernel}: true\n" for kernel in ("lora_mlp_kernel", "lora_qkv_kernel")],
     "AX741": [
         "liger_cross_entropy: true\nchunked_cross_entropy: true\n",
         "cut_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n",
@@ -198,6 +199,7 @@ FINE: dict[str, list[str]] = {
     "AX646": [f"{GC}gradient_checkpointing_kwargs: {{use_reentrant: true}}\n", "unfrozen_parameters: [lm_head]\n"],
     "AX647": ["base_model: org/prompt\n", "base_model: org/mpt\ngradient_checkpointing: false\n"],
     "AX648": [f"base_model: org/llama\n{GC}", "base_model: org/nemotron-h\n"],
+    "AX649": [f"{GC}torch_compile: true\n"],
     "AX651": ["torch_compile_options: {}\n", ""],
     "AX654": ["rl: dpo\n", "rl: ebft\nebft: {mode: structured}\n"],
     "AX701": ["", LORA, f"{LORA}load_in_4bit: true\n"],
@@ -236,6 +238,7 @@ FINE: dict[str, list[str]] = {
         "relora: true\nflash_attn_fuse_mlp: true\nadapter: lora\n",
         "flash_attn_fuse_mlp: true\nadapter: mora\n",
     ],
+    "AX732": [f"{LORA}lora_mlp_kernel: true\n", "rl: dpo\n"],
     "AX730": ["loraplus_lr_ratio: 16\n", "lr_groups: [{name: a, modules: [q_proj], lr: 0.1}]\n"],
     "AX741": [
         "liger_cross_entropy: true\nchunked_cross_entropy: false\n",
@@ -272,6 +275,7 @@ FINE: dict[str, list[str]] = {
         f"{CP}rl: grpo\n",
     ],
     "AX814": [f"{CP}rl: grpo\n", f"{CP}rl: ebft\n", CP, "rl: kto\n"],
+    "AX817": ["rl: grpo\ntrl: {async_prefetch: true}\n", FSDP2],
     "AX815": ["rl: grpo\ntrl: {multi_objective_aggregation: sum_then_normalize}\n", "rl: gdpo\n"],
     "AX903": ["pretraining_dataset: [{path: a}]\ndatasets:\n"],
 }

@@ -58,6 +58,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
         optimizer=_given(settings, "optimizer"),
         quantized=_switch(settings, "load_in_4bit", "load_in_8bit"),
         groups=_groups(settings),
+        adapter=_given(settings, "adapter"),
+        reentrant=derive(lambda: _reentrant(settings)),
     )
 
 
@@ -112,6 +114,14 @@ def _accumulation(settings: Settings) -> Value[int]:
     total, micro = settings.get("batch_size"), settings.get("micro_batch_size")
     count = total // micro if total and micro else 1
     return Value(count, Origin(Source.DERIVED, "batch_size // micro_batch_size"))
+
+
+def _reentrant(settings: Settings) -> Value[bool]:
+    """Checkpointing is on, and the reentrant form is asked for."""
+    form = settings.value("gradient_checkpointing_kwargs.use_reentrant")
+    if form is None or not settings.on("gradient_checkpointing"):
+        return default(False, settings.whose)
+    return Value(bool(form.value), form.origin)
 
 
 def _groups(settings: Settings) -> Groups | None:
