@@ -79,6 +79,8 @@ def _run(options: argparse.Namespace) -> int:
         cells = load_matrix(options.matrix).cells()
     except MatrixError as error:
         raise CannotRunError(str(error)) from None
+    if options.output is not None:
+        _make_folder(options.output)  # before the run, not after it
     start = time.monotonic()
     pool = Pool()
     try:
@@ -116,6 +118,13 @@ def _devices(gpus: int, wanted: int) -> str:
     if gpus >= wanted:
         return f"{wanted} ranks on {wanted} of {gpus} GPUs (nccl)"
     return f"{wanted} ranks on the CPU (gloo): {wanted} GPUs wanted, {gpus} found"
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotRunError(f"{path}: cannot hold a report: {error.strerror or error}") from None
 
 
 def _write(content: Mapping[str, Any], path: Path) -> None:

@@ -108,7 +108,7 @@ def _summary(report: Report, unreadable: Mapping[str, str], hidden: int, paint: 
     counts = [counted(errors, "error"), counted(warnings, "warning"), *([counted(infos, "note")] if infos else [])]
     found = ", ".join(counts) if errors or warnings or infos else "No findings"
     colour = "1;31" if errors else "1;33" if warnings else "1;32"
-    lines = [f"{paint(found, colour)} in {counted(len(report.files), 'file')}.\n"]
+    lines = [f"{paint(found, colour)} in {counted(len(report.files), 'file')}.\n"] if report.files else []
     if hidden:
         lines.append(f"{counted(hidden, 'finding')} known from the baseline.\n")
     fixable = sum(is_fixable(finding.fix, unsafe=False) for finding in report.findings)

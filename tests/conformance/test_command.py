@@ -133,3 +133,12 @@ def test_no_process_survives_an_interrupt(tmp_path: Path, short_folder: Path, nu
             assert process.stderr.read() == "\ninterrupted: all ranks are ended\n"
             left = [path.name for path in scratch.iterdir()]
             assert [name for name in left if not name.startswith("torchinductor")] == []  # torch keeps a cache there
+
+
+def test_a_folder_that_cannot_be_made_ends_with_2_before_anything_runs(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "ndcheck.conformance", "--output", str(tmp_path / "file" / "report")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot hold a report" in done.stderr
+    assert done.stdout == ""
