@@ -68,9 +68,10 @@ def test_a_matrix_that_cannot_be_used_ends_with_2(tmp_path: Path, capsys: pytest
 
 def test_a_report_that_cannot_be_written_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "one.yaml").write_text("version: 1\nlayouts: [{tp: 2}]\n")
-    (tmp_path / "file").touch()
-    assert main(["--gpus", "1", "--matrix", str(tmp_path / "one.yaml"), "--output", str(tmp_path / "file")]) == 2
-    assert f"{tmp_path / 'file' / 'matrix.json'}: cannot be written" in capsys.readouterr().err
+    report = tmp_path / "report" / "matrix.json"
+    report.mkdir(parents=True)
+    assert main(["--gpus", "1", "--matrix", str(tmp_path / "one.yaml"), "--output", str(report.parent)]) == 2
+    assert f"{report}: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
