@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from ndcheck.findings import Fix, RemoveKey, Safety, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import above, equals, is_set, on, one_of
@@ -170,6 +171,37 @@ def empty_key_crashes(settings: Settings) -> Iterator[Violation]:
             yield Violation((key,), message, fix=Fix("remove it", Safety.SAFE, (RemoveKey((key,)),)))
 
 
+@rule(
+    "AX206",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 config.py:305: under Ray the workers are the ranks; nothing compares them with the degrees",
+    bad="use_ray: true\nray_num_workers: 4\ntensor_parallel_size: 2\n",
+    good="use_ray: true\nray_num_workers: 2\ntensor_parallel_size: 2\n",
+    unchecked=True,
+)
+def ray_workers_product(settings: Settings) -> Iterator[Violation]:
+    """Under Ray, the degrees do not multiply to the number of workers.
+
+    Each worker is a rank, so what holds for the world size holds for ray_num_workers.
+    """
+    workers = settings.value("ray_num_workers")
+    if not settings.on("use_ray") or workers is None or workers.value is None:
+        return
+    keys = (
+        "dp_replicate_size",
+        "dp_shard_size",
+        "context_parallel_size",
+        "tensor_parallel_size",
+        "expert_parallel_size",
+    )
+    degrees = [value for key in keys if (value := settings.value(key)) is not None and (value.value or 0) > 1]
+    product = prod(value.value for value in degrees)
+    if degrees and product != workers.value:
+        message = f"{' x '.join(str(value) for value in degrees)} = {product}, but {workers}"
+        yield Violation(place(workers, *degrees), message, notes(*degrees), Fix(f"set ray_num_workers: {product}"))
+
+
 def _required(code: str, key: str, example: str) -> Rule[Settings]:
     return conditional(
         code,
@@ -232,6 +264,7 @@ RULES: tuple[Rule[Settings], ...] = (
     batch_size_without_effect,
     BATCH_FACTORS_MISSING,
     empty_key_crashes,
+    ray_workers_product,
     FSDP1_DEPRECATED,
     BASE_MODEL_REQUIRED,
     LEARNING_RATE_REQUIRED,

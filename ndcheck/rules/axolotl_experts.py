@@ -139,6 +139,23 @@ def experts_across_nodes(run: Run) -> Iterator[Violation]:
         yield Violation(place(ep), message, fix=Fix(f"use {gpus.value} or fewer"))
 
 
+EXPERTS_CP = conditional(
+    "AX160",
+    "experts-with-cp",
+    Severity.WARNING,
+    Settings,
+    summary="Expert parallelism with context parallelism",
+    why="It needs an attention that does context parallelism by itself; of those that axolotl has, GLM's sparse one does.",
+    when=above("expert_parallel_size", 1) & above("context_parallel_size", 1),
+    then=on("use_glm_dsa_kernels"),
+    message="{expert_parallel_size} with {context_parallel_size} is supported with use_glm_dsa_kernels only",
+    fix=Fix("do without context parallelism"),
+    evidence="axolotl 0.18 expert_parallel/README, limitations",
+    bad=f"{EP}expert_parallel_size: 2\ncontext_parallel_size: 2\nattn_implementation: flash_attention_2\n",
+    good=f"{EP}expert_parallel_size: 2\ncontext_parallel_size: 1\nattn_implementation: flash_attention_2\n",
+    unchecked=True,
+)
+
 EXPERT_KERNELS_TWICE = conditional(
     "AX157",
     "expert-kernels-twice",
@@ -195,6 +212,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     expert_parallel_replicated,
     experts_divide,
     experts_across_nodes,
+    EXPERTS_CP,
     EXPERT_KERNELS_TWICE,
     EXPERT_BACKEND,
     EXPERT_BACKEND_CONTRADICTED,

@@ -143,4 +143,32 @@ def tp_across_nodes(run: Run) -> Iterator[Violation]:
     yield Violation(place(value), message, fix=Fix(f"use {fitting}, which stay inside a node"))
 
 
-RULES: tuple[Rule[Run], ...] = (world_size_product, degree_positive, replicate_without_shard, tp_across_nodes)
+@rule(
+    "ND105",
+    Severity.WARNING,
+    Run,
+    evidence="picotron asserts it; launchers start the same number of processes on every node",
+    bad="",
+    good="",
+    unchecked=True,
+)
+def nodes_partly_used(run: Run) -> Iterator[Violation]:
+    """The ranks do not fill whole nodes.
+
+    Launchers start as many processes on one node as on any other.
+    """
+    if run.facts.world_size is None or run.facts.gpus_per_node is None:
+        return
+    world, gpus = run.facts.world_size, run.facts.gpus_per_node
+    if world.value > gpus.value and world.value % gpus.value:
+        message = f"{counted(world.value, 'rank')} do not fill nodes of {gpus.value} GPUs"
+        yield Violation((), message, fix=Fix(f"use a multiple of {gpus.value} ranks"))
+
+
+RULES: tuple[Rule[Run], ...] = (
+    world_size_product,
+    degree_positive,
+    replicate_without_shard,
+    tp_across_nodes,
+    nodes_partly_used,
+)

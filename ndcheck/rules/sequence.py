@@ -77,4 +77,32 @@ def sequence_length_tp(run: Run) -> Iterator[Violation]:
         yield _uneven(run, length, cp * tp, arithmetic, *factors)
 
 
-RULES: tuple[Rule[Run], ...] = (sequence_length_cp, sequence_length_tp)
+@rule(
+    "ND403",
+    Severity.WARNING,
+    Run,
+    evidence="torchtitan and Megatron-LM refuse it; transformers extrapolates RoPE without a word",
+    bad="sequence_len: 8193\n",
+    good="sequence_len: 8192\n",
+    given={"model_config": {"max_position_embeddings": 8192}},
+    unchecked=True,
+)
+def sequence_above_positions(run: Run) -> Iterator[Violation]:
+    """Sequences are longer than the positions that the model was made for.
+
+    Rotary embeddings go on beyond, into angles that the model has not seen; learned positions run out and fail. A scaling
+    of the rotary embedding that the config declares is taken for intended.
+    """
+    length = run.sequence.length
+    if length is None or length.path is None or run.facts.model is None:
+        return
+    positions = run.facts.model.max_positions
+    if positions is not None and length.value > positions.value:
+        message = f"{length} is above {positions.value} positions ({positions.origin.text})"
+        edits = (SetValue(length.path, str(positions.value)),)
+        yield Violation(
+            place(length), message, fix=Fix(f"set it to {positions.value}, or scale the rotary embedding", edits=edits)
+        )
+
+
+RULES: tuple[Rule[Run], ...] = (sequence_length_cp, sequence_length_tp, sequence_above_positions)

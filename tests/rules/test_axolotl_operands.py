@@ -51,6 +51,7 @@ BROKEN: dict[str, list[str]] = {
         "expert_backend: eager\nuse_scattermoe: true\n",
         "expert_backend: sonicmoe\nuse_scattermoe: true\n",
     ],
+    "AX160": [f"{CP}expert_parallel_size: 3\n", f"context_parallel_size: 3\n{FLASH}expert_parallel_size: 2\n"],
     "AX301": ["fsdp_version: 1\nfsdp_config: {offload_params: false}\n"],
     "AX644": [f"{GC}selective_checkpointing: true\nactivation_offloading: disk\n"],
     "AX701": [
@@ -188,6 +189,11 @@ FINE: dict[str, list[str]] = {
     ],
     "AX202": ["gradient_accumulation_steps:\nbatch_size: 8\n"],
     "AX205": ["gradient_accumulation_steps:\n", "micro_batch_size:\n"],
+    "AX160": [
+        f"{CP}expert_parallel_size: 1\n",
+        "expert_parallel_size: 2\n",
+        f"{CP}expert_parallel_size: 2\nuse_glm_dsa_kernels: true\n",
+    ],
     "AX301": ["fsdp_version: 1\n", "fsdp_version: 3\nfsdp_config: {offload_params: false}\n"],
     "AX641": [""],
     "AX642": ["selective_checkpointing: false\n"],

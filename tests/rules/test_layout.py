@@ -213,3 +213,11 @@ def test_replicate_without_shard_names_both() -> None:
 def test_tp_across_nodes(tp: str, facts: dict[str, int], expected: bool) -> None:
     found = seen("ND104", f"tensor_parallel_size: {tp}\n", **facts)
     assert found == ([Seen("warning", 1, "tensor_parallel_size")] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("world_size", "gpus_per_node", "broken"),
+    [(12, 8, True), (16, 8, False), (4, 8, False), (8, 8, False), (9, 8, True)],
+)
+def test_nodes_partly_used(world_size: int, gpus_per_node: int, broken: bool) -> None:
+    assert bool(seen("ND105", "", world_size=world_size, gpus_per_node=gpus_per_node)) == broken

@@ -17,7 +17,7 @@ from ndcheck.rules import ALL
 from ndcheck.rules.examples import facts_of, whole
 
 DATA = Path(__file__).parents[1] / "data"
-WITHOUT_EXAMPLES = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable"}
+WITHOUT_EXAMPLES = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable", "nodes-partly-used"}
 
 
 def corpus() -> list[tuple[str, tuple[Finding, ...]]]:
