@@ -9,10 +9,11 @@ from typing import Any
 
 from ndcheck.dialects import DIALECTS, detect
 from ndcheck.dialects.dialect import Dialect, Examination, examine
-from ndcheck.document import Document, Problem, Span, read
+from ndcheck.document import Document, Problem, Span
 from ndcheck.facts import FactError, Facts, read_model_config
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
 from ndcheck.policy import Policy
+from ndcheck.reader import read
 from ndcheck.rules import text as text_rules
 from ndcheck.rules.judge import judge
 from ndcheck.rules.rule import Rule

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from difflib import unified_diff
 from pathlib import Path as FilePath
 
-from ndcheck.document import Document, Entry, Node, TextEdit, apply_edits, read
+from ndcheck.document import Document, Entry, Node, TextEdit, apply_edits
 from ndcheck.findings import Edit, Finding, Fix, RemoveKey, RenameKey, Safety, SetValue
+from ndcheck.reader import read
 from ndcheck.values import Path
 
 _MAX_PASSES = 20

@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ndcheck.document import MAX_DEPTH, Document, Node, Position, Span, TextEdit, apply_edits, read
+from ndcheck.document import Document, Node, Position, Span, TextEdit, apply_edits
+from ndcheck.reader import MAX_DEPTH, read
 
 REAL = sorted(path for path in (Path(__file__).parent / "data/examples").iterdir() if path.suffix in (".yaml", ".yml"))
 

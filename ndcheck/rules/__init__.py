@@ -17,6 +17,7 @@ from ndcheck.rules import (
     axolotl_memory,
     axolotl_packing,
     axolotl_preferences,
+    axolotl_quantized,
     axolotl_relora,
     axolotl_retired,
     axolotl_schedule,
@@ -71,6 +72,7 @@ AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl_memory.RULES,
     *axolotl_losses.RULES,
     *axolotl_adapters.RULES,
+    *axolotl_quantized.RULES,
     *axolotl_preferences.RULES,
     *axolotl_retired.RULES,
 )

@@ -162,6 +162,41 @@ def alias_beside_name(settings: Settings) -> Iterator[Violation]:
             yield Violation(place(second), message, notes(first), Fix("keep one of them"))
 
 
+@rule(
+    "AX976",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18, run: the key is dropped and the model trains fully sharded",
+    bad="fsdp_version: 2\nfsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n",
+    good="fsdp_version: 2\nfsdp_config: {reshard_after_forward: false}\n",
+    given={"also": ["unknown-key"]},
+    unchecked=True,
+)
+def sharding_strategy_dropped(settings: Settings) -> Iterator[Violation]:
+    """fsdp_config names a sharding strategy other than full sharding.
+
+    axolotl has no such key any more and drops it, so the model is fully sharded whatever it says. Under FSDP2 the
+    choice is reshard_after_forward, and replicas are dp_replicate_size.
+    """
+    section = settings.mapping.get("fsdp_config")
+    for key in ("sharding_strategy", "fsdp_sharding_strategy"):
+        strategy = str(section[key]) if isinstance(section, dict) and section.get(key) else ""
+        if strategy.upper() in STRATEGIES:
+            message = f"{key}: {strategy} is dropped, and the model trains fully sharded"
+            yield Violation(("fsdp_config", key), message, fix=Fix(f"write {STRATEGIES[strategy.upper()]}"))
+
+
+STRATEGIES = {
+    "SHARD_GRAD_OP": "reshard_after_forward: false, with fsdp_version: 2",
+    "NO_SHARD": "no fsdp_config at all: plain replicas",
+    "HYBRID_SHARD": "dp_replicate_size and dp_shard_size, with fsdp_version: 2",
+    "HYBRID_SHARD_ZERO2": "dp_replicate_size, dp_shard_size and reshard_after_forward: false, with fsdp_version: 2",
+    "2": "reshard_after_forward: false, with fsdp_version: 2",
+    "3": "no fsdp_config at all: plain replicas",
+    "4": "dp_replicate_size and dp_shard_size, with fsdp_version: 2",
+}
+"""Strategy of FSDP1, by name or number -> how the same is written today."""
+
 ALIASES = {
     "model_config": "overrides_of_model_config",
     "model_kwargs": "overrides_of_model_kwargs",
@@ -176,4 +211,5 @@ RULES: tuple[Rule[Settings], ...] = (
     older_generation_key,
     ipo_is_a_loss,
     alias_beside_name,
+    sharding_strategy_dropped,
 )

@@ -18,8 +18,8 @@ from typing import Any
 
 from ndcheck.dialects.axolotl.resolve import resolve
 from ndcheck.dialects.axolotl.to_run import to_run
-from ndcheck.document import read
 from ndcheck.facts import gather
+from ndcheck.reader import read
 from ndcheck.rules import ALL
 from ndcheck.rules.conditions import Both, Condition, Either, Not, Source, Test
 from ndcheck.rules.examples import facts_of, whole
