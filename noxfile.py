@@ -86,6 +86,14 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Wrong versions of every rule, and which of them no test tells from the right one. [-- rule modules]"""
+    install(session, "tests")
+    run(session, "python", "-m", "tests.mutation.mutants")
+    run(session, "python", "-m", "tests.mutation.functions", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Format, style, types, and which room may import which."""
     install(session, "lint")
