@@ -239,6 +239,22 @@ MERGE_AWARE_KERNEL = conditional(
     good=f"{KERNELS}{LORA}use_sonicmoe: true\nnvfp4_merge_aware: true\n",
 )
 
+DSV4_ATTENTION_LORA = conditional(
+    "AX773",
+    "dsv4-attention-lora",
+    Severity.ERROR,
+    Settings,
+    summary="DSV4 kernels with LoRA outside the experts",
+    why="The kernels carry adapters of experts only. The exclusion that axolotl's message offers is dropped by its own schema.",
+    when=on("use_dsv4_kernels"),
+    then=~(on("lora_target_modules") | on("lora_target_linear")),
+    message="{use_dsv4_kernels} takes adapters on experts only, not {lora_target_modules}, {lora_target_linear}",
+    fix=Fix("use lora_target_parameters for the experts"),
+    evidence="axolotl 0.18 kernels/args.py:298",
+    bad=f"{KERNELS}use_dsv4_kernels: true\nadapter: lora\nlora_target_modules: [q_proj]\n",
+    good=f"{KERNELS}use_dsv4_kernels: true\nadapter: lora\nlora_target_parameters: [experts.w1]\n",
+)
+
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     liger_rope_unsupported,
     liger_fused_loss_unsupported,
@@ -251,4 +267,5 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     mask_ratios_crossed,
     MERGE_AWARE_START,
     MERGE_AWARE_KERNEL,
+    DSV4_ATTENTION_LORA,
 )

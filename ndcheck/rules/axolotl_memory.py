@@ -221,6 +221,77 @@ def compile_option_unknown(settings: Settings) -> Iterator[Violation]:
             yield Violation(("torch_compile_options", name), message, fix=Fix("remove it"))
 
 
+STRIDED = "rl: ebft\nebft: {mode: strided}\n"
+
+HIDDEN_STATES_ADAPTER = conditional(
+    "AX650",
+    "hidden-states-offloaded-for-adapter",
+    Severity.WARNING,
+    Settings,
+    summary="activation_offloading: hidden_states with an adapter",
+    why="With few trainable weights the plain form can be faster.",
+    when=equals("activation_offloading", "hidden_states"),
+    then=~on("adapter"),
+    message="{activation_offloading} with {adapter} may be slower than true",
+    fix=Fix("set activation_offloading: true"),
+    evidence="axolotl 0.18 validation.py:1496",
+    bad=f"{RECOMPUTED}activation_offloading: hidden_states\nadapter: lora\nlora_target_linear: true\n",
+    good=f"{RECOMPUTED}activation_offloading: true\nadapter: lora\nlora_target_linear: true\n",
+)
+
+STRIDED_COMPILED = conditional(
+    "AX655",
+    "strided-compiled-checkpointing",
+    Severity.ERROR,
+    Settings,
+    summary="Strided EBFT compiled and recomputed",
+    why="The compiler cannot trace its recomputation.",
+    when=equals("rl", "ebft") & equals("ebft.mode", "strided") & on("gradient_checkpointing"),
+    then=~equals("torch_compile", True),
+    message="strided EBFT with {gradient_checkpointing} cannot be compiled",
+    fix=Fix("set torch_compile: false", edits=(SetValue(("torch_compile",), "false"),)),
+    evidence="axolotl 0.18 validation.py:1800",
+    bad=f"{STRIDED}{RECOMPUTED}torch_compile: true\n",
+    good=f"{STRIDED}{RECOMPUTED}torch_compile: false\n",
+)
+
+STRIDED_OFFLOADED = conditional(
+    "AX656",
+    "strided-offloaded-flex",
+    Severity.ERROR,
+    Settings,
+    summary="Strided EBFT with offloading and flex attention",
+    why="The masks of flex attention do not survive the way to the CPU and back.",
+    when=equals("rl", "ebft") & equals("ebft.mode", "strided") & equals("attn_implementation", "flex_attention"),
+    then=~equals("activation_offloading", True),
+    message="strided EBFT with {attn_implementation} cannot use {activation_offloading}",
+    fix=Fix("set activation_offloading: false"),
+    evidence="axolotl 0.18 validation.py:1850",
+    bad=f"{STRIDED}{RECOMPUTED}attn_implementation: flex_attention\nactivation_offloading: true\n",
+    good=f"{STRIDED}{RECOMPUTED}attn_implementation: flex_attention\nactivation_offloading: false\n",
+)
+
+
+@rule(
+    "AX657",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 config.py:1641",
+    bad="torch_compile: true\ntorch_compile_options: {triton.cudagraphs: true}\nsample_packing: true\n",
+    good="torch_compile: true\ntorch_compile_options: {triton.cudagraphs: false}\nsample_packing: true\n",
+)
+def cudagraphs_of_packed_rows(settings: Settings) -> Iterator[Violation]:
+    """torch_compile_options switches CUDA graphs on, and rows are packed.
+
+    A graph is recorded for one shape; packed rows come in many.
+    """
+    options = settings.get("torch_compile_options")
+    if settings.on("sample_packing") and isinstance(options, dict) and options.get("triton.cudagraphs"):
+        message = "triton.cudagraphs records graphs of one shape, which packed rows defeat"
+        path = ("torch_compile_options", "triton.cudagraphs")
+        yield Violation(path, message, notes(settings.value("sample_packing")), Fix("set triton.cudagraphs: false"))
+
+
 EBFT_MISSING = conditional(
     "AX654",
     "ebft-section-missing",
@@ -292,6 +363,10 @@ RULES: tuple[Rule[Settings], ...] = (
     SELECTIVE_COMPILED,
     COMPILE_OPTIONS_ALONE,
     compile_option_unknown,
+    HIDDEN_STATES_ADAPTER,
+    STRIDED_COMPILED,
+    STRIDED_OFFLOADED,
+    cudagraphs_of_packed_rows,
     EBFT_MISSING,
     ATTENTION_UNKNOWN,
     SCALING_SOFTMAX,

@@ -238,6 +238,23 @@ FP16_FULL = conditional(
     good=f"fp16: true\nbf16: false\n{PACKED}",
 )
 
+MULTIMODAL_PACKED = conditional(
+    "AX126",
+    "multimodal-packed",
+    Severity.WARNING,
+    Settings,
+    summary="Packing for a multimodal model",
+    why="Images belong to samples, and packing joins samples; axolotl documents it as unsupported and does not look.",
+    when=on("processor_type"),
+    then=~on("sample_packing"),
+    message="{sample_packing} is not supported with {processor_type}",
+    fix=Fix("set sample_packing: false", edits=(SetValue(("sample_packing",), "false"),)),
+    evidence="axolotl's guide to multimodal training",
+    bad=f"processor_type: AutoProcessor\ndataloader_num_workers: 2\n{PACKED}",
+    good=f"processor_type: AutoProcessor\ndataloader_num_workers: 2\nsample_packing: false\n{FLASH}",
+    unchecked=True,
+)
+
 RING_BATCH_PACKED = conditional(
     "AX131",
     "ring-kernel-mixes-documents",
@@ -332,6 +349,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     SDPA_VARLEN_UNPACKED,
     CUDAGRAPHS_PACKED,
     FP16_FULL,
+    MULTIMODAL_PACKED,
     RING_BATCH_PACKED,
     RING_VARLEN_ROWS,
     cp_above_padding,

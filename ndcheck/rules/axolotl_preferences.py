@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.layout import divisors, listed
 from ndcheck.rules.conditions import above, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
@@ -190,6 +191,38 @@ def grpo_groups_do_not_fit(run: Run) -> Iterator[Violation]:
         yield Violation(place(groups.size), f"{message}: {limit}", involved, Fix(f"make it {size * ranks} rows"))
 
 
+@rule(
+    "AX818",
+    Severity.ERROR,
+    Run,
+    evidence="axolotl 0.18 core/trainers/grpo/trainer.py:121, at start-up only",
+    bad=f"rl: gdpo\ntrl: {{num_generations: 4}}\nmicro_batch_size: 1\ncontext_parallel_size: 2\n{FLASH}",
+    good=f"rl: gdpo\ntrl: {{num_generations: 2}}\nmicro_batch_size: 1\ncontext_parallel_size: 2\n{FLASH}",
+    given={"world_size": 4, "also": ["cp-slices-preference-loss", "world-size-product"]},
+    unchecked=True,
+)
+def groups_over_context_parallel(run: Run) -> Iterator[Violation]:
+    """Under context parallelism, the ranks that generate together hold no whole groups.
+
+    cp peers share their prompts, so world size / cp ranks count; their micro batches together must be a multiple of
+    num_generations, which is at least 2 and at most all of them.
+    """
+    groups, micro = run.groups, run.batch.micro
+    if groups is None or groups.size is None or micro is None or groups.method.value not in ("grpo", "gdpo"):
+        return
+    cp = run.degree("cp")
+    if cp == 1:
+        return
+    together = run.world_size().value // cp
+    rows, size = micro.value * together, groups.size.value
+    if rows < 1 or (2 <= size <= rows and rows % size == 0):
+        return
+    legal = [degree for degree in divisors(rows) if degree >= 2]
+    message = f"{micro} on {together} ranks that generate together ({run.degrees['cp']}) make {rows} rows, not whole groups of {size}"
+    fix = Fix(f"set num_generations to {listed(tuple(legal))}" if legal else "raise micro_batch_size")
+    yield Violation(place(groups.size), message, notes(micro, run.degrees["cp"]), fix)
+
+
 GRPO_CP_LIGER = conditional(
     "AX812",
     "grpo-cp-liger",
@@ -313,6 +346,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     dpo_weights_uneven,
     QUANTIZED_PREFERENCE_FSDP2,
     grpo_groups_do_not_fit,
+    groups_over_context_parallel,
     GRPO_CP_LIGER,
     CP_ASYNC_GENERATION,
     CP_PREFERENCES,

@@ -199,3 +199,24 @@ def test_a_product_shows_the_other_factors() -> None:
         "tensor_parallel_size",
         "context_parallel_size",
     }
+
+
+@pytest.mark.parametrize(
+    ("size", "micro", "world_size", "broken"),
+    [
+        (2, 1, 4, False),  # cp 2 on 4 ranks: 2 generate together
+        (4, 1, 4, True),
+        (4, 2, 4, False),
+        (1, 1, 4, True),
+        (3, 3, 2, False),  # 3 rows on the one rank that generates
+        (2, 3, 2, True),
+    ],
+)
+def test_groups_over_context_parallel(size: int, micro: int, world_size: int, broken: bool) -> None:
+    text = f"{grpo(size, micro)}context_parallel_size: 2\n{FLASH}"
+    assert bool(findings("AX818", text, world_size=world_size)) == broken
+    assert (
+        findings("AX818", text.replace("context_parallel_size: 2", "context_parallel_size: 1"), world_size=world_size)
+        == []
+    )
+    assert findings("AX818", text.replace("rl: grpo", "rl: dpo"), world_size=world_size) == []

@@ -83,6 +83,7 @@ BROKEN: dict[str, list[str]] = {
         "quantize_moe_experts: true\nadapter: llama-adapter\nload_in_8bit: true\n",
     ],
     "AX729": ["flash_attn_fuse_mlp: true\nadapter: qlora\nload_in_4bit: true\nrelora: false\n"],
+    "AX773": ["use_dsv4_kernels: true\nadapter: lora\nlora_target_linear: true\n"],
     "AX732": [f"rl: kto\n{LORA}{kernel}: true\n" for kernel in ("lora_mlp_kernel", "lora_qkv_kernel")],
     "AX741": [
         "liger_cross_entropy: true\nchunked_cross_entropy: true\n",
@@ -206,6 +207,20 @@ FINE: dict[str, list[str]] = {
     "AX647": ["base_model: org/prompt\n", "base_model: org/mpt\ngradient_checkpointing: false\n"],
     "AX648": [f"base_model: org/llama\n{GC}", "base_model: org/nemotron-h\n"],
     "AX649": [f"{GC}torch_compile: true\n"],
+    "AX126": [f"{PACKED}{FLASH}"],
+    "AX650": [LORA, f"{GC}activation_offloading: hidden_states\n"],
+    "AX655": [
+        f"rl: dpo\nebft: {{mode: strided}}\n{GC}torch_compile: true\n",
+        f"rl: ebft\nebft: {{mode: structured}}\n{GC}torch_compile: true\n",
+        "rl: ebft\nebft: {mode: strided}\ntorch_compile: true\n",
+    ],
+    "AX656": [
+        f"rl: dpo\nebft: {{mode: strided}}\n{GC}attn_implementation: flex_attention\nactivation_offloading: true\n",
+        f"rl: ebft\nebft: {{mode: structured}}\n{GC}attn_implementation: flex_attention\nactivation_offloading: true\n",
+        f"rl: ebft\nebft: {{mode: strided}}\n{GC}attn_implementation: sdpa\nactivation_offloading: true\n",
+        f"rl: ebft\nebft: {{mode: strided}}\n{GC}attn_implementation: flex_attention\nactivation_offloading: disk\n",
+    ],
+    "AX773": [LORA, "adapter: lora\nlora_target_linear: true\n"],
     "AX651": ["torch_compile_options: {}\n", ""],
     "AX654": ["rl: dpo\n", "rl: ebft\nebft: {mode: structured}\n"],
     "AX701": ["", LORA, f"{LORA}load_in_4bit: true\n"],
