@@ -1,4 +1,4 @@
-"""axolotl's keys that rules touch, typed and described; all others are known to ``keys.py``.
+"""axolotl's keys that most rules touch, typed and described; all others are known to ``keys.py``.
 
 What the user wrote, nothing filled in: every field is optional, whatever axolotl demands is a rule.
 Types are axolotl's own (0.18), so that what it coerces is coerced here and what it refuses is refused.
