@@ -7,6 +7,7 @@ from typing import Any
 from ndcheck.rules import (
     axolotl,
     axolotl_adapters,
+    axolotl_attention,
     axolotl_data,
     axolotl_datasets,
     axolotl_deepspeed,
@@ -19,7 +20,9 @@ from ndcheck.rules import (
     axolotl_preferences,
     axolotl_quantized,
     axolotl_relora,
+    axolotl_removed,
     axolotl_retired,
+    axolotl_rl,
     axolotl_schedule,
     axolotl_sharded_models,
     axolotl_sharded_optimizers,
@@ -69,12 +72,15 @@ AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl_experts.RULES,
     *axolotl_extensions.RULES,
     *axolotl_packing.RULES,
+    *axolotl_attention.RULES,
     *axolotl_memory.RULES,
     *axolotl_losses.RULES,
     *axolotl_adapters.RULES,
     *axolotl_quantized.RULES,
     *axolotl_preferences.RULES,
+    *axolotl_rl.RULES,
     *axolotl_retired.RULES,
+    *axolotl_removed.RULES,
 )
 """Rules of axolotl alone."""
 
