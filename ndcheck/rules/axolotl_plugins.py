@@ -13,6 +13,7 @@ KERNELS = "plugins: [axolotl.integrations.kernels.KernelsPlugin]\n"
 MORA = "plugins: [axolotl.integrations.mora.MoraPlugin]\nadapter: mora\n"
 COMPRESSOR = "plugins: [axolotl.integrations.llm_compressor.LLMCompressorPlugin]\n"
 DISTILL = "plugins: [axolotl.integrations.kd.KDPlugin]\nkd_trainer: true\n"
+COMPRESSOR_LISTED = lists("plugins", r"\bllm_compressor\b")
 SONIC = "adapter: lora\nlora_target_modules: [q_proj]\nuse_sonicmoe: true\nnvfp4_merge_aware: true\n"
 TEACHER = f"{DISTILL}kd_online_server_base_url: http://host:8000\n"
 
@@ -145,7 +146,7 @@ EXPERTS_FALL_BACK = conditional(
     Settings,
     summary="experts_implementation is replaced by eager",
     why="The kernels plug-in takes the slow implementation where it does not know the word, or where the kernel's own switch is off.",
-    when=lists("plugins", r"\bkernels\b") & on("experts_implementation"),
+    when=lists("plugins", r"\bkernels\b") & is_set("experts_implementation"),
     then=one_of(
         "experts_implementation",
         "eager",
@@ -205,21 +206,25 @@ MORA_OFF = conditional(
     unchecked=True,
 )
 
-RECIPE_MISSING = conditional(
+
+@rule(
     "AX767",
-    "compressor-recipe-missing",
     Severity.ERROR,
     Settings,
-    summary="The section llmcompressor has no recipe",
-    why="The recipe says what to compress and how; the plug-in has no default for it.",
-    when=lists("plugins", r"\bllm_compressor\b") & on("llmcompressor"),
-    then=is_set("llmcompressor.recipe"),
-    message="llmcompressor needs a recipe",
-    fix=Fix("add llmcompressor.recipe"),
-    evidence="axolotl 0.18 llm_compressor/args.py",
+    evidence="axolotl 0.18 llm_compressor/args.py (run: a written null passes)",
     bad=f"{COMPRESSOR}llmcompressor: {{save_compressed: true}}\n",
     good=f"{COMPRESSOR}llmcompressor: {{save_compressed: true, recipe: {{finetuning_stage: {{}}}}}}\n",
 )
+def compressor_recipe_missing(settings: Settings) -> Iterator[Violation]:
+    """The section llmcompressor has no recipe.
+
+    The recipe says what to compress and how; the plug-in has no default for it.
+    """
+    section = settings.value("llmcompressor")
+    if section is None or not section.value or not COMPRESSOR_LISTED.holds(settings):
+        return
+    if settings.written("llmcompressor.recipe") is None:
+        yield Violation(place(section), "llmcompressor needs a recipe", fix=Fix("add llmcompressor.recipe"))
 
 
 @rule(
@@ -256,6 +261,6 @@ RULES: tuple[Rule[Settings], ...] = (
     EXPERTS_FALL_BACK,
     MORA_QUANTIZED,
     MORA_OFF,
-    RECIPE_MISSING,
+    compressor_recipe_missing,
     teacher_topk_missing,
 )
