@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import findings, message
+from ndcheck.checker import check
+from ndcheck.facts import gather
+from ndcheck.policy import Policy
+from tests.helpers import completed, findings, message
 
 LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
 CUT = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
@@ -83,6 +86,14 @@ def test_the_general_patch_is_told_from_none() -> None:
     assert fused.endswith("gets a general patch, which is experimental")
     rope = message("AX756", f"{LIGER}liger_rope: true\n", model_config=model(UNKNOWN))
     assert rope.startswith("liger_rope true has no effect: there is no patch for gpt_neox")
+
+
+@pytest.mark.parametrize(("family", "code"), [("gemma4", "AX754"), (UNKNOWN, "AX756"), ("paddleocr_vl", "AX755")])
+@pytest.mark.parametrize("target", ["0.18", "0.19"])
+def test_tables_of_families_hold_for_one_version(family: str, code: str, target: str) -> None:
+    text = completed(f"{LIGER}liger_rope: true\n")
+    found = check(text, "config.yaml", gather(model_config=model(family)), "axolotl", Policy(target=target)).findings
+    assert (code in {finding.code for finding in found}) == (target == "0.18" or code == "AX755")
 
 
 def test_one_rule_speaks_of_layer_norm() -> None:
