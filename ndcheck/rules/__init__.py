@@ -8,6 +8,7 @@ from ndcheck.rules import (
     axolotl,
     axolotl_adapters,
     axolotl_attention,
+    axolotl_bounds,
     axolotl_data,
     axolotl_datasets,
     axolotl_deepspeed,
@@ -62,6 +63,7 @@ NEUTRAL: tuple[Rule[Any], ...] = (
 
 AXOLOTL: tuple[Rule[Any], ...] = (
     *axolotl.RULES,
+    *axolotl_bounds.RULES,
     *axolotl_sharding.RULES,
     *axolotl_sharded_saving.RULES,
     *axolotl_sharded_precision.RULES,

@@ -161,11 +161,11 @@ def lora_kernels_fsdp1(settings: Settings) -> Iterator[Violation]:
     """LoRA kernels with FSDP1.
 
     The kernels need each weight apart; FSDP1 flattens them. axolotl 0.18 also takes a version that
-    is written inside fsdp_config only for version 1, and refuses it on several GPUs.
+    is written inside fsdp_config only for version 1, and an empty section too, and refuses it on several GPUs.
     """
     kernels = [value for key in (*KERNELS, "lora_embedding_kernel") if (value := settings.written(key)) and value.value]
-    version = settings.written("fsdp_version")
-    if not kernels or not settings.on("fsdp_config") or (version is not None and version.value == 2):
+    version, section = settings.written("fsdp_version"), settings.written("fsdp_config")
+    if not kernels or section is None or section.value is None or (version is not None and version.value == 2):
         return
     nested = settings.get("fsdp_version") == 2
     why = (

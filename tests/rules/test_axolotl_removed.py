@@ -19,10 +19,6 @@ CASES = [
     ("AX978", "gradient_checkpointing: offload\nactivation_offloading:\n", True),
     ("AX978", "gradient_checkpointing: offload\n", False),
     ("AX978", "gradient_checkpointing: true\nactivation_offloading: disk\n", False),
-    ("AX979", 'tensor_parallel_size: "2"\n', True),
-    ("AX979", "tensor_parallel_size: 2\n", False),
-    ("AX979", "tensor_parallel_size:\n", False),
-    ("AX979", "tensor_parallel_size: two\n", False),  # the wrong type is another rule's
     ("AX979", f'{GRPO}trl: {{num_generations: "4"}}\n', True),
     ("AX979", f"{GRPO}trl: {{num_generations: 4}}\n", False),
     ("AX979", 'rl: gdpo\nmicro_batch_size: 8\ntrl: {num_generations: "4"}\n', False),
@@ -31,6 +27,7 @@ CASES = [
     ("AX979", 'rl: gdpo\ntrl: {use_liger_loss: true}\ncontext_parallel_size: "1"\n', False),
     ("AX979", f'context_parallel_size: "2"\n{FLASH}', False),
     ("AX979", f"{GRPO}trl:\n", False),
+    ("AX979", f"{GRPO}trl: {{num_generations: four}}\n", False),  # the wrong type is another rule's
     ("AX980", "rl: dpo\ntrl:\n", False),
     ("AX980", "beta: 0.1\ntrl:\n", True),
     ("AX980", "beta: 0\ntrl:\n", False),
@@ -78,8 +75,8 @@ def test_words_for_both() -> None:
 
 
 def test_the_number_without_its_quotes() -> None:
-    (finding,) = findings("AX979", "tensor_parallel_size: '4'\n")
-    assert finding.message.startswith('tensor_parallel_size is the text "4"')
+    (finding,) = findings("AX979", f"{GRPO}trl: {{num_generations: '4'}}\n")
+    assert finding.message.startswith('trl.num_generations is the text "4"')
     assert finding.fix is not None
     (edit,) = finding.fix.edits
-    assert (edit.path, getattr(edit, "text", None)) == (("tensor_parallel_size",), "4")
+    assert (edit.path, getattr(edit, "text", None)) == (("trl", "num_generations"), "4")
