@@ -15,9 +15,6 @@ from ndcheck.values import Value, default
 GDPO = "rl: gdpo\n"
 STRIDED = "rl: ebft\nebft: {mode: strided}\n"
 IS_STRIDED = equals("rl", "ebft") & equals("ebft.mode", "strided")
-FIXED_IN = {"target": "0.19"}
-"""axolotl 0.18 ends every EBFT run in a traceback, so examples of them stand under the release that mended it."""
-
 TOKENS_A_STEP = 20_000
 """Above this axolotl expects more than 24 GB for a model of 1B."""
 
@@ -135,7 +132,6 @@ STRIDED_COMPILED = conditional(
     evidence="axolotl 0.18 validation.py:1800",
     bad=f"{STRIDED}torch_compile: true\n",
     good=f"{STRIDED}torch_compile: false\n",
-    given=FIXED_IN,
 )
 
 STRIDED_FORM_OVERRULED = conditional(
@@ -155,7 +151,6 @@ STRIDED_FORM_OVERRULED = conditional(
     "gradient_checkpointing_kwargs: {use_reentrant: false}\n",
     good=f"{STRIDED}attn_implementation: flex_attention\ngradient_checkpointing: true\n"
     "gradient_checkpointing_kwargs: {use_reentrant: true}\n",
-    given=FIXED_IN,
 )
 
 
@@ -166,7 +161,6 @@ STRIDED_FORM_OVERRULED = conditional(
     evidence="axolotl 0.18 validation.py:1865",
     bad=f"{STRIDED}sequence_len: 2505\n",
     good=f"{STRIDED}sequence_len: 2504\n",
-    given=FIXED_IN,
 )
 def strided_tokens_many(settings: Settings) -> Iterator[Violation]:
     """Strided EBFT puts many tokens into one forward pass.
