@@ -26,8 +26,9 @@ def broken(config: dict[str, Any], context: Any = None) -> set[tuple[str, tuple[
 
 
 def test_a_good_config_is_a_model() -> None:
-    config = AxolotlConfig.model_validate({**GOOD, "tensor_parallel_size": "2", "my_note": 1})
+    config = AxolotlConfig.model_validate({**GOOD, "tensor_parallel_size": 2, "sequence_len": "2048", "my_note": 1})
     assert config.tensor_parallel_size == 2
+    assert config.sequence_len == 2048
     assert config.model_extra is not None
     assert config.model_extra["my_note"] == 1
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ndcheck.findings import Fix, Severity, Violation, notes, place
 from ndcheck.layout import counted, divisors, listed
-from ndcheck.rules.conditions import above, equals, is_set, on, one_of
+from ndcheck.rules.conditions import above, is_set, matches, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
@@ -178,9 +178,9 @@ EXPERT_BACKEND = conditional(
     Severity.ERROR,
     Settings,
     summary="There is no such expert backend",
-    why="axolotl's kernels plug-in knows four.",
+    why="axolotl's kernels plug-in knows four, in capitals or not.",
     when=on("expert_backend"),
-    then=one_of("expert_backend", "scattermoe", "sonicmoe", "eager", "builtin"),
+    then=matches("expert_backend", r"^(?i:scattermoe|sonicmoe|eager|builtin)\Z"),
     message="{expert_backend}: there are scattermoe, sonicmoe, eager and builtin",
     fix=Fix("use one of them"),
     evidence="axolotl 0.18 kernels/args.py:187",
@@ -196,8 +196,8 @@ EXPERT_BACKEND_CONTRADICTED = conditional(
     summary="expert_backend says another kernel than the flag",
     why="The flags are the older spelling of the same choice.",
     when=on("expert_backend") & (on("use_scattermoe") | on("use_sonicmoe")),
-    then=(equals("expert_backend", "scattermoe") & on("use_scattermoe"))
-    | (equals("expert_backend", "sonicmoe") & on("use_sonicmoe")),
+    then=(matches("expert_backend", r"^(?i:scattermoe)\Z") & on("use_scattermoe"))
+    | (matches("expert_backend", r"^(?i:sonicmoe)\Z") & on("use_sonicmoe")),
     message="{expert_backend} contradicts {use_scattermoe}, {use_sonicmoe}",
     fix=Fix("keep expert_backend"),
     evidence="axolotl 0.18 kernels/args.py:187",

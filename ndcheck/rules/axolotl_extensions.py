@@ -19,7 +19,7 @@ DIFFUSION = "plugins: [axolotl.integrations.diffusion.DiffusionPlugin]\n"
 COMPRESSOR = "plugins: [axolotl.integrations.llm_compressor.LLMCompressorPlugin]\n"
 LORA = "adapter: lora\nlora_target_modules: [q_proj]\n"
 
-NO_ROPE = frozenset({"glm4", "glm4v", "glm4v_moe", "qwen3_next"})
+NO_ROPE = frozenset({"glm4", "glm4v", "glm4v_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"})
 """Families for which Liger 0.8 raises NotImplementedError when asked for its rotary kernel."""
 
 NO_FUSED_LOSS = frozenset({"granite", "granitemoe"})
@@ -150,6 +150,7 @@ GYM_PATHS = conditional(
     evidence="axolotl 0.18 nemo_gym/args.py:130, which looks at what is written; the default is on (run)",
     bad=f"{GYM}nemo_gym_datasets: [{{path: a}}]\n",
     good=f"{GYM}{GYM_DATA}",
+    unchecked=True,
 )
 
 GYM_DATASETS = conditional(
@@ -166,6 +167,7 @@ GYM_DATASETS = conditional(
     evidence="axolotl 0.18 nemo_gym/args.py:130",
     bad=f"{GYM}nemo_gym_config_paths: [a.yaml]\n",
     good=f"{GYM}{GYM_DATA}",
+    unchecked=True,
 )
 
 COMPRESSOR_SECTION = conditional(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
-from ndcheck.rules.conditions import equals, matches, on, one_of
+from ndcheck.rules.conditions import equals, is_set, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
@@ -41,7 +41,7 @@ SELECTIVE_ALONE = conditional(
     Settings,
     summary="selective_checkpointing without gradient_checkpointing",
     why="It chooses what checkpointing keeps.",
-    when=on("selective_checkpointing"),
+    when=is_set("selective_checkpointing") & ~equals("selective_checkpointing", False),
     then=on("gradient_checkpointing"),
     message="selective_checkpointing needs gradient_checkpointing: true",
     fix=Fix("set gradient_checkpointing: true", edits=(SetValue(("gradient_checkpointing",), "true"),)),
@@ -163,7 +163,8 @@ NEMOTRON_H_UNPACKED = conditional(
     then=on("sample_packing"),
     message="{base_model} with {gradient_checkpointing} needs sample_packing: true",
     fix=Fix("set sample_packing: true"),
-    evidence="axolotl 0.18 validation.py:1410",
+    evidence="axolotl 0.18 validation.py:1410; gone in 0.19 (run)",
+    versions="<0.19",
     bad=f"base_model: org/nemotron-h-8b\n{RECOMPUTED}",
     good=f"base_model: org/nemotron-h-8b\n{RECOMPUTED}sample_packing: true\nattn_implementation: flash_attention_2\n",
 )
@@ -191,7 +192,7 @@ COMPILE_OPTIONS_ALONE = conditional(
     Settings,
     summary="torch_compile_options without torch_compile",
     why="Nothing is compiled, so the options speak of nothing.",
-    when=on("torch_compile_options"),
+    when=is_set("torch_compile_options"),
     then=on("torch_compile"),
     message="torch_compile_options needs torch_compile: true",
     fix=Fix("set torch_compile: true", edits=(SetValue(("torch_compile",), "true"),)),
@@ -315,7 +316,7 @@ ATTENTION_UNKNOWN = conditional(
     Settings,
     summary="There is no such attention backend",
     why="axolotl takes the canonical names, or a kernel of the hub with a slash in its name; short forms are refused.",
-    when=on("attn_implementation"),
+    when=is_set("attn_implementation"),
     then=one_of(
         "attn_implementation",
         "eager",

@@ -145,9 +145,9 @@ CAUSAL_EVAL_PACKED = conditional(
     Severity.ERROR,
     Settings,
     summary="do_causal_lm_eval with packed evaluation rows",
-    why="Texts are generated from single samples.",
+    why="Texts are generated from single samples. Where sample_packing is on, evaluation rows are packed unless told otherwise.",
     when=on("do_causal_lm_eval"),
-    then=~on("eval_sample_packing"),
+    then=~on("eval_sample_packing") & (is_set("eval_sample_packing") | ~on("sample_packing")),
     message="{do_causal_lm_eval} needs eval_sample_packing: false",
     fix=Fix("set eval_sample_packing: false", edits=(SetValue(("eval_sample_packing",), "false"),)),
     evidence="axolotl 0.18 validation.py:485",
@@ -304,9 +304,12 @@ RING_VARLEN_ROWS = conditional(
 def cp_above_padding(run: Run) -> Iterator[Violation]:
     """cp above 64 cuts rows unevenly.
 
-    axolotl pads each row to a multiple of cp, but of 64 at most; beyond that slices differ in length.
+    axolotl pads each row to a multiple of cp, but of 64 at most; beyond that slices differ in length, unless all rows are
+    padded to sequence_len and cp divides it.
     """
-    if run.degree("cp") > 64 and run.degree("cp") % 64:
+    length = run.sequence.length
+    full = run.loader.pads_to_length.value and length is not None and not length.value % run.degree("cp")
+    if run.degree("cp") > 64 and not full:
         cp = run.degrees["cp"]
         yield Violation(place(cp), f"{cp}: rows are padded to a multiple of 64 only", fix=Fix("use 64 or fewer"))
 

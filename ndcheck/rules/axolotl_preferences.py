@@ -144,7 +144,7 @@ QUANTIZED_PREFERENCE_FSDP2 = conditional(
     summary="A preference method on a quantized base model under FSDP2",
     why="The reference model is wrapped a second time, which FSDP2 does not do for packed weights. axolotl names dpo, "
     "kto, orpo and ipo.",
-    when=one_of("rl", "dpo", "kto", "orpo", "ipo") & equals("fsdp_version", 2) & on("fsdp_config"),
+    when=one_of("rl", "dpo", "kto", "orpo", "ipo") & equals("fsdp_version", 2),
     then=~(on("load_in_4bit") | on("load_in_8bit")),
     message="{rl} under FSDP2 does not work with {load_in_4bit}, {load_in_8bit}",
     fix=Fix("do not quantize, or use DeepSpeed"),

@@ -71,9 +71,9 @@ def offloading_overwritten(settings: Settings) -> Iterator[Violation]:
     "AX979",
     Severity.ERROR,
     Settings,
-    evidence="axolotl 0.18 validation.py:711 and 814; 0.19, run: TypeError",
-    bad='rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: "4"}\n',
-    good="rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: 4}\n",
+    evidence="axolotl 0.18 validation.py:1160, 711 and 814; 0.19, run: TypeError",
+    bad='tensor_parallel_size: "1"\n',
+    good="tensor_parallel_size: 1\n",
 )
 def quoted_number_crashes(settings: Settings) -> Iterator[Violation]:
     """A number stands in quotes, and axolotl compares it before it becomes one.
@@ -81,9 +81,11 @@ def quoted_number_crashes(settings: Settings) -> Iterator[Violation]:
     Elsewhere axolotl turns such text into a number; in these places a check comes first, and ends in a TypeError. A
     limit of its checks up to 0.19, not of the config.
     """
-    if settings.get("rl") != "grpo":
-        return
-    keys = ("trl.num_generations", *(("context_parallel_size",) if settings.on("trl.use_liger_loss") else ()))
+    keys = ["tensor_parallel_size"]
+    if settings.get("rl") == "grpo":
+        keys.append("trl.num_generations")
+        if settings.on("trl.use_liger_loss"):
+            keys.append("context_parallel_size")
     for key in keys:
         path = tuple(key.split("."))
         if isinstance(_as_written(settings, path), str):

@@ -44,17 +44,34 @@ def test_grpo_groups(fragment: str, world_size: int, says: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("degree", "broken"), [(1, False), (63, False), (64, False), (65, True), (96, True), (128, False), (130, True)]
+    ("degree", "broken"), [(1, False), (63, False), (64, False), (65, True), (96, True), (128, True), (130, True)]
 )
 def test_slices_beyond_the_padding(degree: int, broken: bool) -> None:
     assert bool(findings("AX133", f"context_parallel_size: {degree}\n{FLASH}")) == broken
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        ("pad_to_sequence_len: true\nsequence_len: 12800\n", False),  # 100 tokens a rank
+        ("sample_packing: true\nsequence_len: 12800\n", False),
+        ("sequence_len: 12800\n", True),  # rows of any length
+        ("pad_to_sequence_len: true\nsequence_len: 12864\n", True),  # a multiple of 64 only
+    ],
+)
+def test_slices_of_full_rows(rows: str, broken: bool) -> None:
+    assert bool(findings("AX133", f"context_parallel_size: 128\n{FLASH}{rows}")) == broken
 
 
 @pytest.mark.parametrize(("stride", "broken"), [(0, False), (1, False), (2, False), (3, True), (8, False), (16, True)])
 def test_key_stride(stride: int, broken: bool) -> None:
     model = {"num_attention_heads": 32, "num_key_value_heads": 8}
     text = f"heads_k_stride: {stride}\ncontext_parallel_size: 2\n{FLASH}"
-    assert bool(findings("AX134", text, model_config=model)) == broken
+    assert bool(findings("AX134", f"{text}sample_packing: true\n", model_config=model)) == broken
+    assert bool(findings("AX134", f"{text}ring_attn_func: varlen_llama3\n", model_config=model)) == broken
+    # batch_ring does not read it
+    assert not findings("AX134", text, model_config=model)
+    assert not findings("AX134", f"{text}sample_packing: true\nring_attn_func: batch_ring\n", model_config=model)
 
 
 @pytest.mark.parametrize(

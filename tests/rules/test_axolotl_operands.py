@@ -37,6 +37,12 @@ BROKEN: dict[str, list[str]] = {
     "AX113": [f"{PACKED}attn_implementation: org/kernel\n"],
     "AX114": ["gemma4_hybrid_attn_impl: true\nattn_implementation: eager\n"],
     "AX115": backends("sdpa", "eager", "fp8", before="micro_batch_size: 2\nbatch_flattening: true\n"),
+    "AX120": [
+        "do_causal_lm_eval: true\nsample_packing: true\n",
+        "do_causal_lm_eval: true\nsample_packing: true\neval_sample_packing: true\n",
+    ],
+    "AX642": ["selective_checkpointing: {}\n"],
+    "AX651": ["torch_compile_options: {}\n"],
     "AX119": [f"{PACKED}{FLASH}eval_table_size: 5\neval_sample_packing: true\n"],
     "AX121": ["attn_implementation: sage\nsample_packing: false\npad_to_sequence_len: false\n"],
     "AX125": [
@@ -105,6 +111,7 @@ BROKEN: dict[str, list[str]] = {
         "rl: ipo\ndpo_loss_type: [ipo]\ndpo_loss_weights: [1.0]\n",
     ],
     "AX808": [f"rl: {rl}\n{QLORA}{FSDP2}" for rl in ("dpo", "kto", "orpo", "ipo")]
+    + [f"rl: dpo\n{QLORA}fsdp_version: 2\n"]
     + [f"rl: dpo\n{LORA}load_in_8bit: true\n{FSDP2}"],
     "AX812": [f"{CP}rl: grpo\ntrl: {{use_liger_loss: true}}\n"],
     "AX813": [
@@ -147,7 +154,12 @@ FINE: dict[str, list[str]] = {
     "AX117": ["micro_batch_size: 1\nbatch_flattening: false\n"],
     "AX118": ["pad_to_sequence_len: false\n", f"{PACKED}{FLASH}"],
     "AX119": ["eval_table_size: 5\n", f"{PACKED}{FLASH}"],
-    "AX120": ["eval_sample_packing: true\n"],
+    "AX120": [
+        "eval_sample_packing: true\n",
+        "do_causal_lm_eval: true\n",
+        "do_causal_lm_eval: true\nsample_packing: true\neval_sample_packing: false\n",
+        "sample_packing: true\n",
+    ],
     "AX121": ["attn_implementation: sdpa\n", f"attn_implementation: sage\n{PACKED}"],
     "AX122": ["attn_implementation: sdpa\n"],
     "AX123": [""],
@@ -197,7 +209,7 @@ FINE: dict[str, list[str]] = {
     ],
     "AX301": ["fsdp_version: 1\n", "fsdp_version: 3\nfsdp_config: {offload_params: false}\n"],
     "AX641": [""],
-    "AX642": ["selective_checkpointing: false\n"],
+    "AX642": ["selective_checkpointing: false\n", ""],
     "AX643": [
         f"{GC}gradient_checkpointing_kwargs: {{use_reentrant: true}}\n",
         "selective_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: true}\n",
@@ -220,8 +232,11 @@ FINE: dict[str, list[str]] = {
         f"rl: ebft\nebft: {{mode: strided}}\n{GC}attn_implementation: sdpa\nactivation_offloading: true\n",
         f"rl: ebft\nebft: {{mode: strided}}\n{GC}attn_implementation: flex_attention\nactivation_offloading: disk\n",
     ],
-    "AX773": [LORA, "adapter: lora\nlora_target_linear: true\n"],
-    "AX651": ["torch_compile_options: {}\n", ""],
+    "AX773": [
+        LORA,
+        "adapter: lora\nlora_target_linear: true\n",
+    ],
+    "AX651": [""],
     "AX654": ["rl: dpo\n", "rl: ebft\nebft: {mode: structured}\n"],
     "AX701": ["", LORA, f"{LORA}load_in_4bit: true\n"],
     "AX702": [
@@ -286,7 +301,6 @@ FINE: dict[str, list[str]] = {
     "AX808": [
         f"rl: grpo\n{QLORA}{FSDP2}",
         f"rl: dpo\n{QLORA}fsdp_version: 1\nfsdp_config: {{offload_params: false}}\n",
-        f"rl: dpo\n{QLORA}fsdp_version: 2\n",
         f"{QLORA}{FSDP2}",
     ],
     "AX812": [f"{CP}rl: gdpo\ntrl: {{use_liger_loss: true}}\n", f"{CP}rl: grpo\n"],

@@ -11,6 +11,10 @@ EP = "plugins: [axolotl.integrations.expert_parallel.ExpertParallelPlugin]\n"
 GRPO = "rl: grpo\nmicro_batch_size: 8\n"
 
 CASES = [
+    ("AX979", 'tensor_parallel_size: "2"\n', True),
+    ("AX979", "tensor_parallel_size: 2\n", False),
+    ("AX979", "tensor_parallel_size:\n", False),
+    ("AX979", "tensor_parallel_size: two\n", False),
     ("AX977", "gradient_checkpointing: offload_disk\n", True),
     ("AX977", "gradient_checkpointing: true\n", False),
     ("AX977", "gradient_checkpointing:\n", False),

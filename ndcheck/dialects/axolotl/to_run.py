@@ -50,7 +50,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             pads_to_length=_switch(settings, "pad_to_sequence_len", "sample_packing"),
         ),
         kernels=Kernels(
-            key_stride=_given(settings, "heads_k_stride"),
+            key_stride=_key_stride(settings),
             liger_flags={name: value for name in LIGER_FLAGS if (value := settings.value(name)) is not None},
             liger_rms_norm=settings.value("liger_rms_norm"),
             liger_losses=tuple(value for name in LIGER_LOSSES if (value := settings.value(name)) is not None),
@@ -77,6 +77,15 @@ def _given(settings: Settings, key: str) -> Value[Any] | None:
 def _degrees(settings: Settings) -> dict[str, Value[int]]:
     found = {axis: _given(settings, key) for axis, key in DEGREE_KEYS.items()}
     return {axis: value for axis, value in found.items() if value is not None}
+
+
+def _key_stride(settings: Settings) -> Value[int] | None:
+    """Only varlen_llama3 takes key heads in strides; axolotl chooses it for packed rows."""
+    kernel = settings.value("ring_attn_func")
+    if kernel is not None and kernel.readable and kernel.value is not None:
+        return _given(settings, "heads_k_stride") if kernel.value == "varlen_llama3" else None
+    packed = settings.value("sample_packing")
+    return _given(settings, "heads_k_stride") if packed is not None and packed.readable and packed.value else None
 
 
 def _switch(settings: Settings, *keys: str) -> Value[bool]:
