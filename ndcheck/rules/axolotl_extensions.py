@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, place
-from ndcheck.rules.conditions import equals, is_set, lists, on, one_of
+from ndcheck.rules.conditions import equals, is_set, lists, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
@@ -118,6 +118,22 @@ SWANLAB_PROJECT = conditional(
     evidence="axolotl 0.18 swanlab/args.py:94",
     bad=SWANLAB,
     good=f"{SWANLAB}swanlab_project: mine\n",
+)
+
+SWANLAB_PROJECT_BLANK = conditional(
+    "AX784",
+    "swanlab-project-blank",
+    Severity.ERROR,
+    Settings,
+    summary="An empty name for SwanLab's project",
+    why="axolotl refuses a name without letters even where SwanLab is off.",
+    when=lists("plugins", r"\bswanlab\b") & is_set("swanlab_project"),
+    then=matches("swanlab_project", r"\S"),
+    message="{swanlab_project}: a project needs a name",
+    fix=Fix("write a name, or remove the key and set use_swanlab: false"),
+    evidence="axolotl 0.18 swanlab/args.py",
+    bad=f'{SWANLAB}use_swanlab: false\nswanlab_project: " "\n',
+    good=f"{SWANLAB}use_swanlab: false\nswanlab_project: mine\n",
 )
 
 SWANLAB_MODE = conditional(
@@ -252,9 +268,10 @@ DSV4_ATTENTION_LORA = conditional(
     then=~(on("lora_target_modules") | on("lora_target_linear")),
     message="{use_dsv4_kernels} takes adapters on experts only, not {lora_target_modules}, {lora_target_linear}",
     fix=Fix("use lora_target_parameters for the experts"),
-    evidence="axolotl 0.18 kernels/args.py:298",
+    evidence="axolotl 0.18 kernels/args.py:298; with lora_exclude_modules, which its schema does not know, it only warns",
     bad=f"{KERNELS}use_dsv4_kernels: true\nadapter: lora\nlora_target_modules: [q_proj]\n",
     good=f"{KERNELS}use_dsv4_kernels: true\nadapter: lora\nlora_target_parameters: [experts.w1]\n",
+    unchecked=True,
 )
 
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
@@ -262,6 +279,7 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     liger_fused_loss_unsupported,
     liger_layer_norm_ignored,
     SWANLAB_PROJECT,
+    SWANLAB_PROJECT_BLANK,
     SWANLAB_MODE,
     GYM_PATHS,
     GYM_DATASETS,

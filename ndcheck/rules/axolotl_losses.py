@@ -8,7 +8,7 @@ from ndcheck.findings import Fix, Safety, SetValue, Severity, Violation, notes, 
 from ndcheck.rules.conditions import lists, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
-from ndcheck.values import Source, Value, default
+from ndcheck.values import Value, default
 
 LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
 CUT = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
@@ -28,37 +28,50 @@ LOSSES = (
     "AX741",
     Severity.ERROR,
     Settings,
-    evidence="axolotl 0.18 validation.py:1006; a plug-in's default of true is not seen there (run), both patches then apply",
+    evidence="axolotl 0.18 validation.py:1006",
     bad=f"{LIGER}liger_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n",
     good=f"{LIGER}liger_cross_entropy: true\nliger_fused_linear_cross_entropy: false\n",
 )
 def several_loss_kernels(settings: Settings) -> Iterator[Violation]:
     """More than one kernel replaces the cross entropy.
 
-    Each of them patches the model's loss; with two, the later patch wins or both apply in part. The plug-in
-    CutCrossEntropyPlugin switches its own kernel on unless told otherwise.
+    Each of them patches the model's loss; with two, the later patch wins or both apply in part.
     """
-    values = [value for key in LOSSES if (value := settings.value(key)) is not None and value.value]
-    by_default = _cut_by_default(settings)
-    if by_default is not None:
-        values.append(by_default)
+    values = _kernels(settings)
     if len(values) > 1:
-        message = f"{', '.join(_named(value) for value in values)}: only one may replace the loss"
+        message = f"{', '.join(str(value) for value in values)}: only one may replace the loss"
         yield Violation(
             place(*values), message, notes(*values[1:]), Fix("keep one of them, and set the others to false")
         )
 
 
-def _cut_by_default(settings: Settings) -> Value[bool] | None:
-    """The plug-in's kernel, where the plug-in is listed and its switch is not written."""
-    listed = settings.written("plugins")
-    if listed is None or not CUT_LISTED.holds(settings) or settings.written("cut_cross_entropy") is not None:
-        return None
-    return default(True, "CutCrossEntropyPlugin")
+@rule(
+    "AX748",
+    Severity.ERROR,
+    Settings,
+    evidence="a plug-in's default of true is not seen by axolotl 0.18's check (run); both patches then apply",
+    bad=f"{BOTH}bf16: true\nliger_fused_linear_cross_entropy: true\n",
+    good=f"{BOTH}bf16: true\nliger_fused_linear_cross_entropy: true\ncut_cross_entropy: false\n",
+    unchecked=True,
+)
+def cut_loss_beside_another(settings: Settings) -> Iterator[Violation]:
+    """CutCrossEntropyPlugin switches its own kernel on, beside another one.
+
+    It does so unless cut_cross_entropy is written. axolotl compares what is written, so it lets both patch the loss.
+    """
+    others = _kernels(settings)
+    if not others or not CUT_LISTED.holds(settings) or settings.written("cut_cross_entropy") is not None:
+        return
+    by_default = default(True, "CutCrossEntropyPlugin")
+    message = f"{others[0]} and cut_cross_entropy {by_default}: only one may replace the loss"
+    yield Violation(
+        place(*others), message, notes(*others[1:]), Fix("write cut_cross_entropy: false, or remove the other")
+    )
 
 
-def _named(value: Value[bool]) -> str:
-    return f"cut_cross_entropy {value}" if value.origin.source is Source.DEFAULT else str(value)
+def _kernels(settings: Settings) -> list[Value[bool]]:
+    """The switches of loss kernels that are on."""
+    return [value for key in LOSSES if (value := settings.value(key)) is not None and value.value]
 
 
 CHUNKED_WITH_CUT = conditional(
@@ -153,6 +166,7 @@ def liger_with_empty_tp(settings: Settings) -> Iterator[Violation]:
 
 RULES: tuple[Rule[Settings], ...] = (
     several_loss_kernels,
+    cut_loss_beside_another,
     CHUNKED_WITH_CUT,
     CUT_FULL_PRECISION,
     TOKEN_SCALING_ALONE,

@@ -48,6 +48,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "deprecate_sharegpt_datasets": ("sharegpt-removed",),
     "pretrain_with_tps": ("pretraining-tokens-per-second",),
     # steps, saving and evaluation
+    "check_lr_groups": ("learning-rates-twice",),
     "check_causal_lm_evals": ("eval-metric-unknown",),
     "check_early_stopping": ("early-stopping-steps-indivisible", "early-stopping-without-steps"),
     "check_evals": (
@@ -63,6 +64,13 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "validate_neftune_noise_alpha": ("neftune-noise-not-positive", "renamed-key-conflict"),
     "validate_save_safetensors": ("safetensors-off",),
     # memory and attention
+    "check_batch_flattening_fa": ("flattening-backend", "flattening-packed"),
+    "check_ebft_activation_offloading": ("strided-offloaded-flex",),
+    "check_ebft_torch_compile": ("strided-compiled-checkpointing",),
+    "check_eval_packing": ("packed-evaluation-table",),
+    "check_scaling_softmax_requires_flex": ("scaling-softmax-backend",),
+    "check_torch_compile_options_requires_compile": ("compile-options-alone",),
+    "check_use_reentrant_mismatch": ("frozen-reentrant",),
     "check_activation_offloading_wo_gc": ("offloading-without-checkpointing",),
     "check_frozen": ("frozen-reentrant", "layers-chosen-twice"),
     "check_mpt_checkpointing": ("mpt-name-checkpointing",),
@@ -76,30 +84,52 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "validate_attn_implementation": ("attention-unknown",),
     "validate_torch_compile_options": ("compile-option-unknown", "compile-options-alone"),
     # losses, adapters, quantization
+    "check_chunked_cross_entropy_not_set": ("chunked-loss-with-cut-plugin",),
+    "check_dtype_is_half": ("cut-loss-full-precision", "cut-loss-by-default-full-precision"),
+    "check_fused_lora": ("fused-mlp-adapter",),
+    "check_lora_target_modules_regex": ("target-module-pattern",),
+    "check_model_quantization_config_vs_bnb": ("model-quantized-twice",),
+    "check_onebitllms_lora": ("onebit-with-adapter",),
+    "check_peft_layers_pattern": ("layer-pattern-alone",),
+    "check_qat_config": ("qat-on-quantized-model", "qat-with-adapter"),
+    "check_quantize_moe_experts": ("quantized-experts-unsupported",),
+    "validate_lora_target_parameters_dropout": ("target-parameters-dropout",),
     "check_cross_entropy_conflicts": ("several-loss-kernels",),
     "check_liger_use_token_scaling_flce": ("token-scaling-alone",),
     "check_tiled_mlp_conflict": ("tiled-liger-mlp",),
     "check_lora_kernels_8bit": ("lora-kernels-8bit",),
     "check_lora_kernels_trust_remote_code": ("lora-kernels-remote-code",),
     "check_multigpu_lora_kernels": ("lora-kernels-fsdp1",),
-    "validate_adapter": ("adapter-unknown", "quantized-without-adapter"),
+    "validate_adapter": ("adapter-not-registered", "adapter-unknown", "quantized-without-adapter"),
     "validate_qlora": ("qlora-merged-quantized", "qlora-with-other-quantization", "qlora-without-4bit"),
     # preferences
+    "check_dpo": ("dpo-loss-elsewhere", "dpo-weights-alone", "dpo-weights-uneven", "list-empty"),
+    "check_fsdp2_base_model_quant_rl": ("quantized-preference-fsdp2",),
+    "check_gdpo": ("gdpo-sums-first", "empty-value-refused"),
+    "check_grpo_liger_sequence_parallel": ("grpo-cp-liger", "empty-value-refused", "quoted-number-crashes"),
+    "check_rl_config_gradient_checkpointing": ("reentrant-preference-qlora",),
     "check_grpo_batch_size_divisibility": ("grpo-groups-do-not-fit",),
     # packing switches eval_sample_packing on, which is what axolotl then refuses
     "check_kto_config": ("kto-eval-packing", "kto-removes-columns", "packing-with-rl"),
     "check_sample_packing_w_rl": ("packing-with-rl",),
     "check_simpo_warmup": ("simpo-warmup-ratio",),
     # removed keys
+    "validate_rpo_alpha": ("removed-key",),
+    "validate_unsloth": ("removed-key",),
     "validate_flash_attn_rms_norm": ("removed-key",),
     "validate_max_packed_sequence_len": ("removed-key",),
     "validate_rope_scaling": ("removed-key",),
     "validate_s2_attention": ("removed-key",),
     # old spellings beside new ones
+    "check_multipack_buffer_size": ("renamed-key-conflict",),
+    "check_neftune": ("renamed-key-conflict",),
     "check_deprecated_swiglu": ("renamed-key-conflict",),
     "normalize_attn_implementation": ("renamed-key-conflict",),
 }
-"""axolotl's check -> the rules that refuse for its reasons. ``field:x`` is wrong-type, at the key x."""
+"""axolotl's check -> the rules that refuse for its reasons. ``field:x`` is one of FIELD, at the key x."""
+
+FIELD = frozenset({"wrong-type", "number-out-of-bounds", "list-empty", "wrap-size-not-positive", "empty-value-refused"})
+"""The rules about one key's value alone."""
 
 LAYOUT = frozenset(
     {

@@ -16,7 +16,7 @@ from ndcheck.facts import gather
 from ndcheck.findings import Severity
 from ndcheck.policy import Policy
 from ndcheck.rules import ALL
-from tests.oracle.checks import CHECKS, LAYOUT
+from tests.oracle.checks import CHECKS, FIELD, LAYOUT
 
 LABELLED_BY = "0.18.0"
 """The axolotl behind labels that do not say which."""
@@ -61,7 +61,7 @@ class Row:
     def _matched(self, name: str) -> bool:
         if name.startswith("field:"):
             top = name.removeprefix("field:").split(".")[0]
-            return any(rule == "wrong-type" and key.split(".")[0].split("[")[0] == top for rule, key in self.errors)
+            return any(rule in FIELD and key.split(".")[0].split("[")[0] == top for rule, key in self.errors)
         return not self.rules.isdisjoint(CHECKS.get(name, ()))
 
     def disagreement(self) -> str | None:

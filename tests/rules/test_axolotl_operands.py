@@ -94,8 +94,8 @@ BROKEN: dict[str, list[str]] = {
     "AX741": [
         "liger_cross_entropy: true\nchunked_cross_entropy: true\n",
         "cut_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n",
-        f"{CUT}liger_cross_entropy: true\n",
     ],
+    "AX748": [f"{CUT}liger_cross_entropy: true\n", f"{CUT}liger_fused_linear_cross_entropy: true\n"],
     "AX743": ["cut_cross_entropy: true\nbf16: false\nfp16: false\n"],
     "AX772": [
         "adapter: qlora\nload_in_4bit: true\n" + SONIC,
@@ -278,14 +278,15 @@ FINE: dict[str, list[str]] = {
     "AX730": ["loraplus_lr_ratio: 16\n", "lr_groups: [{name: a, modules: [q_proj], lr: 0.1}]\n"],
     "AX741": [
         "liger_cross_entropy: true\nchunked_cross_entropy: false\n",
-        f"{CUT}cut_cross_entropy: false\nliger_cross_entropy: true\n",
-        CUT,
+        f"{CUT}liger_cross_entropy: true\n",
     ],
+    "AX748": [f"{CUT}cut_cross_entropy: false\nliger_cross_entropy: true\n", CUT, "liger_cross_entropy: true\n"],
     "AX742": ["chunked_cross_entropy: true\n"],
     "AX743": ["cut_cross_entropy: true\nfp16: true\n", "bf16: false\n", "cut_cross_entropy: false\n"],
     "AX744": [""],
     "AX745": ["liger_glu_activation: true\n", "tiled_mlp: true\n"],
     "AX761": [f"{SWANLAB}use_swanlab: false\n", "use_swanlab: true\n"],
+    "AX784": ['swanlab_project: " "\n', f"{SWANLAB}use_swanlab: false\n"],
     "AX762": [f"swanlab_mode: {name}\n" for name in ("cloud", "local", "offline", "disabled")] + [""],
     "AX763": [f"{GYM}nemo_gym_enabled: false\n", f"{GYM}nemo_gym_auto_start: false\n", ""],
     "AX764": [f"{GYM}nemo_gym_enabled: false\n", ""],
