@@ -1,21 +1,31 @@
-"""axolotl's rules about adapters and LoRA kernels."""
+"""axolotl's rules about adapters: names, what LoRA is laid on, tokens that nothing trains."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
+from ndcheck.run import Run
 from ndcheck.settings import Settings
 
 LORA = "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
 QLORA = "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
-KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
-ANY_KERNEL = on(KERNELS[0], raw=True) | on(KERNELS[1], raw=True) | on(KERNELS[2], raw=True)
 QUANTIZED = on("load_in_4bit") | on("load_in_8bit")
 KNOWN_ADAPTERS = ("lora", "qlora", "llama-adapter", "mora")
+LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+OWN = "axolotl.integrations."
+
+EMBEDDINGS = (
+    ("embed_tokens", "lm_head"),
+    ("embed_in", "embed_out"),  # gpt_neox
+    ("word_embeddings", "lm_head"),  # falcon
+    ("embeddings", "lm_head"),  # nemotron_h
+)
+"""What the input and output embeddings are called, by family; the first is most families'."""
 
 QUANTIZED_WITHOUT_ADAPTER = conditional(
     "AX701",
@@ -114,69 +124,6 @@ LORA_4BIT_NAME = conditional(
     unchecked=True,
 )
 
-LORA_KERNELS_8BIT = conditional(
-    "AX711",
-    "lora-kernels-8bit",
-    Severity.ERROR,
-    Settings,
-    summary="LoRA kernels on a base model of 8 bits",
-    why="The fused kernels read weights of 4 bits or whole ones.",
-    when=equals("adapter", "lora", raw=True) & on("load_in_8bit", raw=True),
-    then=~ANY_KERNEL,
-    message="{lora_mlp_kernel}, {lora_qkv_kernel}, {lora_o_kernel} do not work with {load_in_8bit}",
-    fix=Fix("switch the LoRA kernels off, or use qlora"),
-    evidence="axolotl 0.18 validation.py:646",
-    bad=f"{LORA}load_in_8bit: true\nlora_o_kernel: true\n",
-    good=f"{LORA}load_in_8bit: true\nlora_o_kernel: false\n",
-)
-
-LORA_KERNELS_REMOTE_CODE = conditional(
-    "AX712",
-    "lora-kernels-remote-code",
-    Severity.ERROR,
-    Settings,
-    summary="LoRA kernels on a model with code of its own",
-    why="The kernels replace modules that they know; a model that brings its own code has others.",
-    when=ANY_KERNEL,
-    then=~on("trust_remote_code", raw=True),
-    message="{lora_mlp_kernel}, {lora_qkv_kernel}, {lora_o_kernel} do not work with {trust_remote_code}",
-    fix=Fix("switch the LoRA kernels off"),
-    evidence="axolotl 0.18 validation.py:667",
-    bad=f"{LORA}lora_mlp_kernel: true\ntrust_remote_code: true\n",
-    good=f"{LORA}lora_mlp_kernel: true\ntrust_remote_code: false\n",
-    given={"also": ["remote-code-trusted"]},
-)
-
-
-@rule(
-    "AX713",
-    Severity.ERROR,
-    Settings,
-    evidence="axolotl 0.18 config.py:1854: it looks at fsdp_version at top level, before a nested one is moved up",
-    bad=f"{LORA}lora_qkv_kernel: true\nfsdp_version: 1\nfsdp_config: {{offload_params: false}}\n",
-    good=f"{LORA}lora_qkv_kernel: true\nfsdp_version: 2\nfsdp_config: {{offload_params: false}}\n",
-    given={"also": ["fsdp1-deprecated"]},
-)
-def lora_kernels_fsdp1(settings: Settings) -> Iterator[Violation]:
-    """LoRA kernels with FSDP1.
-
-    The kernels need each weight apart; FSDP1 flattens them. axolotl 0.18 also takes a version that
-    is written inside fsdp_config only for version 1, and an empty section too, and refuses it on several GPUs.
-    """
-    kernels = [value for key in (*KERNELS, "lora_embedding_kernel") if (value := settings.written(key)) and value.value]
-    version, section = settings.written("fsdp_version"), settings.written("fsdp_config")
-    if not kernels or section is None or section.value is None or (version is not None and version.value == 2):
-        return
-    nested = settings.get("fsdp_version") == 2
-    why = (
-        "fsdp_version stands inside fsdp_config, where axolotl 0.18 does not look for it"
-        if nested
-        else "FSDP runs as version 1"
-    )
-    fix = Fix("write fsdp_version: 2 at top level")
-    yield Violation(place(*kernels), f"{kernels[0]} needs FSDP2, and {why}", notes(version, *kernels[1:]), fix)
-
-
 TARGET_PARAMETERS_DROPOUT = conditional(
     "AX726",
     "target-parameters-dropout",
@@ -258,24 +205,6 @@ LEARNING_RATES_TWICE = conditional(
 )
 
 
-LORA_KERNELS_RL = conditional(
-    "AX732",
-    "lora-kernels-with-rl",
-    Severity.WARNING,
-    Settings,
-    summary="LoRA kernels with a preference method",
-    why="They are documented for supervised fine-tuning only; axolotl does not switch them on by itself there, and does not refuse them.",
-    when=on("rl"),
-    then=~ANY_KERNEL,
-    message="{lora_mlp_kernel}, {lora_qkv_kernel}, {lora_o_kernel} are for supervised fine-tuning, not {rl}",
-    fix=Fix("switch the LoRA kernels off"),
-    evidence="axolotl's guide to LoRA kernels; accepted (run)",
-    bad=f"rl: dpo\n{LORA}lora_o_kernel: true\n",
-    good=f"rl: dpo\n{LORA}lora_o_kernel: false\n",
-    unchecked=True,
-)
-
-
 @rule(
     "AX733",
     Severity.ERROR,
@@ -298,21 +227,169 @@ def target_module_pattern(settings: Settings) -> Iterator[Violation]:
             yield Violation(path, f"{entry} is no regular expression: {error}", fix=Fix("mend the pattern"))
 
 
-RULES: tuple[Rule[Settings], ...] = (
+@rule(
+    "AX707",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 peft.py:189; of its own plug-ins only mora brings an adapter (integrations/mora/plugin.py:50)",
+    bad=f"{LIGER}adapter: mora\n",
+    good="plugins: [axolotl.integrations.mora.MoraPlugin]\nadapter: mora\n",
+)
+def adapter_not_registered(settings: Settings) -> Iterator[Violation]:
+    """None of the listed plug-ins brings this adapter.
+
+    Beyond lora, qlora and llama-adapter axolotl takes what a plug-in registers. Of its own plug-ins that is mora
+    alone; what somebody else's registers is not known here.
+    """
+    adapter, plugins = settings.value("adapter"), settings.value("plugins")
+    if adapter is None or not adapter.value or adapter.value in ("lora", "qlora", "llama-adapter"):
+        return
+    listed: list[str] = (plugins.value if plugins is not None else None) or []
+    if any(not entry.startswith(OWN) for entry in listed):
+        return
+    registered = any(entry.startswith(f"{OWN}mora.") for entry in listed)
+    if adapter.value == "mora":
+        if not registered:
+            fix = Fix("list axolotl.integrations.mora.MoraPlugin under plugins")
+            yield Violation(place(adapter), f"{adapter} needs its plug-in, which is not listed", notes(plugins), fix)
+    elif listed:  # without any plug-in: AX702
+        fix = Fix("set adapter: lora or qlora, or list the plug-in that brings it")
+        yield Violation(place(adapter), f"{adapter}: no plug-in that is listed brings it", notes(plugins), fix)
+
+
+@rule(
+    "AX708",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 loaders/utils.py:122, while the model is loaded",
+    bad=f"{LORA}tokens: [<a>]\nlora_modules_to_save: [embed_tokens]\n",
+    good=f"{LORA}tokens: [<a>]\nlora_modules_to_save: [embed_tokens, lm_head]\n",
+    unchecked=True,
+)
+def new_tokens_untrained(settings: Settings) -> Iterator[Violation]:
+    """Tokens are added, and the adapter leaves the embeddings as they are.
+
+    A new token starts from a row of noise. Unless the embeddings are trained and saved with the adapter, it stays
+    noise; axolotl stops when it has loaded the model's configuration.
+    """
+    tokens, adapter = settings.value("tokens"), settings.value("adapter")
+    if tokens is None or not tokens.value or adapter is None or not adapter.value:
+        return
+    saved = settings.value("lora_modules_to_save")
+    names = set((saved.value if saved is not None else None) or ())
+    if not any(names.issuperset(pair) for pair in EMBEDDINGS):
+        message = f"{tokens} with {adapter} needs input and output embeddings in lora_modules_to_save"
+        fix = Fix("add embed_tokens and lm_head to lora_modules_to_save (as the model calls them)")
+        yield Violation(place(saved, tokens), message, notes(tokens, adapter), fix)
+
+
+@rule(
+    "AX709",
+    Severity.WARNING,
+    Settings,
+    evidence="axolotl 0.18 config.py:1505, which compares with names where the tokens are given by layer",
+    bad=f"{LORA}fix_untrained_tokens: [7, 8]\npeft_trainable_token_indices: [7]\n",
+    good=f"{LORA}fix_untrained_tokens: [7, 8]\npeft_trainable_token_indices: [7, 8]\n",
+)
+def fixed_tokens_frozen(settings: Settings) -> Iterator[Violation]:
+    """A token gets a new start and is not among those that are trained.
+
+    fix_untrained_tokens replaces rows of the embedding that were never trained; peft_trainable_token_indices says
+    which rows the adapter trains. A row in the first list only keeps its average.
+    """
+    fixed, trained = settings.value("fix_untrained_tokens"), settings.value("peft_trainable_token_indices")
+    if fixed is None or trained is None or not fixed.value or not trained.value:
+        return
+    wanted = [fixed.value] if isinstance(fixed.value, int) else fixed.value
+    frozen = sorted(set(wanted) - _indices(trained.value))
+    if frozen:
+        message = f"{', '.join(map(str, frozen))} of fix_untrained_tokens: not in peft_trainable_token_indices"
+        yield Violation(place(trained), message, notes(fixed), Fix("add them to peft_trainable_token_indices"))
+
+
+def _indices(trained: Any) -> set[int]:
+    """A list of tokens, or lists by the name of a layer."""
+    if isinstance(trained, Mapping):
+        return {index for indices in trained.values() if isinstance(indices, list) for index in indices}
+    return set(trained)
+
+
+@rule(
+    "AX734",
+    Severity.WARNING,
+    Run,
+    evidence="axolotl 0.18 accepts the pair (run) and hands transformers tp_plan auto; nobody is known to have tried it",
+    bad=f"{LORA}tensor_parallel_size: 2\n",
+    good=f"{LORA}tensor_parallel_size: 1\n",
+    given={"world_size": 2},
+    unchecked=True,
+)
+def adapter_tp(run: Run) -> Iterator[Violation]:
+    """An adapter is trained on a model that tp has cut.
+
+    The layers are cut while the model is loaded, the adapter is added afterwards, and its matrices do not follow the
+    cut. axolotl does not look, and nothing is known to work.
+    """
+    adapter, quantized = run.adapter, run.quantized
+    if adapter is None or not adapter.value or run.degree("tp") == 1 or (quantized is not None and quantized.value):
+        return  # quantized weights: AX731
+    tp = run.degrees["tp"]
+    yield Violation(
+        place(tp), f"{tp} with {adapter} is not known to work", notes(adapter), Fix("use FSDP2 instead of tp")
+    )
+
+
+LOFTQ_UNUSED = conditional(
+    "AX735",
+    "loftq-without-adapter",
+    Severity.WARNING,
+    Settings,
+    summary="LoftQ without an adapter",
+    why="LoftQ is a start for an adapter's weights; only the code that builds an adapter reads it.",
+    when=on("peft.loftq_config"),
+    then=on("adapter"),
+    message="peft.loftq_config has no effect without an adapter",
+    fix=Fix("set adapter: lora, or remove the section"),
+    evidence="axolotl 0.18 loaders/adapter.py:142 (read)",
+    bad="peft: {loftq_config: {loftq_bits: 4}}\n",
+    good=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\n",
+    unchecked=True,
+)
+
+LOFTQ_OVERRIDDEN = conditional(
+    "AX736",
+    "loftq-overridden",
+    Severity.WARNING,
+    Settings,
+    summary="LoftQ and peft_init_lora_weights",
+    why="Both choose the start of the adapter's weights; axolotl lets the second overwrite the first without a word.",
+    when=on("peft.loftq_config"),
+    then=~on("peft_init_lora_weights") | equals("peft_init_lora_weights", "loftq"),
+    message="{peft_init_lora_weights} overrides peft.loftq_config",
+    fix=Fix("keep one of the two"),
+    evidence="axolotl 0.18 loaders/adapter.py:146 (read)",
+    bad=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\npeft_init_lora_weights: pissa\n",
+    good=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\npeft_init_lora_weights: loftq\n",
+    unchecked=True,
+)
+
+RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     QUANTIZED_WITHOUT_ADAPTER,
     ADAPTER_UNKNOWN,
     QLORA_NEEDS_4BIT,
     QLORA_WITH_OTHER_BITS,
     QLORA_MERGE_QUANTIZED,
     LORA_4BIT_NAME,
-    LORA_KERNELS_8BIT,
-    LORA_KERNELS_REMOTE_CODE,
-    lora_kernels_fsdp1,
     TARGET_PARAMETERS_DROPOUT,
     LAYERS_AND_UNFROZEN,
     LAYER_PATTERN_ALONE,
     FUSED_MLP_ADAPTER,
     LEARNING_RATES_TWICE,
-    LORA_KERNELS_RL,
     target_module_pattern,
+    adapter_not_registered,
+    new_tokens_untrained,
+    fixed_tokens_frozen,
+    adapter_tp,
+    LOFTQ_UNUSED,
+    LOFTQ_OVERRIDDEN,
 )

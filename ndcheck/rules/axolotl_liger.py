@@ -1,20 +1,17 @@
-"""What Liger does, and leaves undone, for which family of models; a loss kernel that is on by default."""
+"""axolotl's rules about Liger: what it does, and leaves undone, for which family of models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
-from ndcheck.rules.conditions import lists
-from ndcheck.rules.rule import Rule, rule
+from ndcheck.findings import Fix, Safety, SetValue, Severity, Violation, notes, place
+from ndcheck.rules.conditions import on
+from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
 from ndcheck.values import Value
 
 LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
-CUT = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
-CUT_LISTED = lists("plugins", r"\bcut_cross_entropy\b")
-HALF = ("bf16", "fp16", "bfloat16", "float16")
 
 REFUSING = frozenset({"paddleocr_vl"})
 """Families that axolotl declares to be unsupported."""
@@ -42,6 +39,20 @@ PATCHED = frozenset(
 """Families with a patch of their own: Liger 0.8.0's 48, then axolotl 0.18's. Both have added to them since."""
 
 FUSED = "liger_fused_linear_cross_entropy"
+
+NO_ROPE = frozenset({"glm4", "glm4v", "glm4v_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"})
+"""Families for which Liger 0.8 raises NotImplementedError when asked for its rotary kernel."""
+
+NO_FUSED_LOSS = frozenset({"granite", "granitemoe"})
+"""Families for which it does so when asked for the fused loss."""
+
+LAYER_NORM = frozenset(
+    """
+    gemma3 paligemma gemma4 gemma4_unified llama4 llama4_text mllama mllama_text_model qwen2_vl internvl smolvlm
+    jamba qwen3_5 qwen3_5_moe
+    """.split()
+)
+"""Families whose patch has a LayerNorm kernel."""
 
 
 @rule(
@@ -129,33 +140,124 @@ def _asked_for(run: Run) -> list[Value[bool]]:
 
 
 @rule(
-    "AX747",
-    Severity.WARNING,
-    Settings,
-    evidence="axolotl 0.18 cut_cross_entropy/args.py:35 looks at what is written, not at the default (run: accepted)",
-    bad=f"{CUT}bf16: false\n",
-    good=f"{CUT}bf16: true\n",
+    "AX751",
+    Severity.ERROR,
+    Run,
+    evidence="Liger-Kernel 0.8.0 monkey_patch: NotImplementedError; axolotl 0.18 does not look",
+    bad=f"{LIGER}liger_rope: true\n",
+    good=f"{LIGER}liger_rope: false\n",
+    given={"model_config": {"model_type": "glm4", "num_attention_heads": 32}},
     unchecked=True,
 )
-def cut_loss_by_default_full_precision(settings: Settings) -> Iterator[Violation]:
-    """CutCrossEntropyPlugin switches its kernel on, and the run is in full precision.
+def liger_rope_unsupported(run: Run) -> Iterator[Violation]:
+    """Liger has no rotary kernel for this family of models.
 
-    axolotl demands half precision for this kernel, but only where the switch is written. Left to the
-    plug-in, the kernel is on all the same and nothing looks.
+    It raises while the model is patched, after the launch.
     """
-    if not CUT_LISTED.holds(settings) or settings.written("cut_cross_entropy") is not None:
+    yield from _unsupported(run, "liger_rope", NO_ROPE)
+
+
+@rule(
+    "AX752",
+    Severity.ERROR,
+    Run,
+    evidence="Liger-Kernel 0.8.0 apply_liger_kernel_to_granite: NotImplementedError; axolotl 0.18 does not look",
+    bad=f"{LIGER}liger_fused_linear_cross_entropy: true\n",
+    good=f"{LIGER}liger_cross_entropy: true\n",
+    given={"model_config": {"model_type": "granite", "num_attention_heads": 32}},
+    unchecked=True,
+)
+def liger_fused_loss_unsupported(run: Run) -> Iterator[Violation]:
+    """Liger has no fused loss for this family of models.
+
+    Its logits are scaled, which the fused kernel cannot do. Liger's plain cross entropy can.
+    """
+    yield from _unsupported(run, "liger_fused_linear_cross_entropy", NO_FUSED_LOSS)
+
+
+@rule(
+    "AX753",
+    Severity.INFO,
+    Run,
+    evidence="axolotl 0.18 liger/plugin.py:109; Liger-Kernel 0.8.0's arguments by family",
+    bad=f"{LIGER}liger_layer_norm: true\n",
+    good=f"{LIGER}liger_layer_norm: false\n",
+    given={"model_config": {"model_type": "llama", "num_attention_heads": 32}},
+    unchecked=True,
+)
+def liger_layer_norm_ignored(run: Run) -> Iterator[Violation]:
+    """liger_layer_norm has no effect on this family of models.
+
+    It has no LayerNorm, or Liger's patch for it has no such switch.
+    """
+    flag = run.kernels.liger_flags.get("liger_layer_norm")
+    if flag is None or not flag.value:
         return
-    if not any(settings.on(key) for key in HALF):
-        listed, precision = settings.written("plugins"), settings.value("bf16")
-        message = "CutCrossEntropyPlugin is on by default and works in half precision, which the run does not use"
-        yield Violation(
-            place(precision, listed), message, notes(listed), Fix("write bf16: true, or cut_cross_entropy: false")
+    family = run.model().family
+    if family is not None and family.value not in LAYER_NORM:
+        yield Violation(place(flag), f"{flag} has no effect on {family.value}", fix=Fix("remove it"))
+
+
+def _unsupported(run: Run, name: str, families: frozenset[str]) -> Iterator[Violation]:
+    flag = run.kernels.liger_flags.get(name)
+    if flag is None or not flag.value:
+        return
+    family = run.model().family
+    if family is not None and family.value in families:
+        edits = (SetValue(flag.path, "false"),) if flag.path else ()
+        message = f"{flag}: Liger has no such kernel for {family.value} ({family.origin.text})"
+        yield Violation(place(flag), message, fix=Fix(f"set {name}: false", edits=edits))
+
+
+TILED_LIGER_MLP = conditional(
+    "AX745",
+    "tiled-liger-mlp",
+    Severity.ERROR,
+    Settings,
+    summary="liger_glu_activation and tiled_mlp without tiled_mlp_use_original_mlp written",
+    why="Both replace the MLP. axolotl 0.18 looks at what is written, so the default of true does not count.",
+    when=on("liger_glu_activation", raw=True) & on("tiled_mlp", raw=True),
+    then=on("tiled_mlp_use_original_mlp", raw=True),
+    message="{liger_glu_activation} with {tiled_mlp} needs tiled_mlp_use_original_mlp: true to be written",
+    fix=Fix(
+        "write tiled_mlp_use_original_mlp: true",
+        edits=(SetValue(("tiled_mlp_use_original_mlp",), "true"),),
+    ),
+    evidence="axolotl 0.18 liger/args.py:82",
+    bad=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\n",
+    good=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\ntiled_mlp_use_original_mlp: true\n",
+)
+
+
+@rule(
+    "AX746",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 liger/args.py:98, run: TypeError",
+    bad=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size:\n",
+    good=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size: 1\n",
+)
+def liger_with_empty_tp(settings: Settings) -> Iterator[Violation]:
+    """liger_rms_norm beside an empty tensor_parallel_size.
+
+    axolotl 0.18 compares the empty value with 1 and ends in a TypeError. A limit of its check, not of the config.
+    """
+    flag, tp = settings.written("liger_rms_norm"), settings.written("tensor_parallel_size")
+    if flag is not None and flag.value and tp is not None and tp.value is None:
+        fix = Fix("write tensor_parallel_size: 1", Safety.SAFE, (SetValue(("tensor_parallel_size",), "1"),))
+        message = (
+            "tensor_parallel_size is empty, which axolotl 0.18 answers with a traceback where liger_rms_norm is on"
         )
+        yield Violation(("tensor_parallel_size",), message, notes(flag), fix)
 
 
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     liger_flag_ignored,
     liger_refused_for_family,
     liger_family_unknown,
-    cut_loss_by_default_full_precision,
+    liger_rope_unsupported,
+    liger_fused_loss_unsupported,
+    liger_layer_norm_ignored,
+    TILED_LIGER_MLP,
+    liger_with_empty_tp,
 )

@@ -1,10 +1,10 @@
-"""axolotl's rules about loss kernels and fused layers."""
+"""axolotl's rules about kernels that replace the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, Safety, SetValue, Severity, Violation, notes, place
+from ndcheck.findings import Fix, Severity, Violation, notes, place
 from ndcheck.rules.conditions import lists, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
@@ -12,16 +12,21 @@ from ndcheck.values import Value, default
 
 LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
 CUT = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
+
 BOTH = (
     "plugins: [axolotl.integrations.liger.LigerPlugin, axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
 )
+
 CUT_LISTED = lists("plugins", r"\bcut_cross_entropy\b")
+
 LOSSES = (
     "cut_cross_entropy",
     "chunked_cross_entropy",
     "liger_cross_entropy",
     "liger_fused_linear_cross_entropy",
 )
+
+HALF = ("bf16", "fp16", "bfloat16", "float16")
 
 
 @rule(
@@ -122,46 +127,30 @@ TOKEN_SCALING_ALONE = conditional(
     good=f"{LIGER}liger_use_token_scaling: true\nliger_fused_linear_cross_entropy: true\n",
 )
 
-TILED_LIGER_MLP = conditional(
-    "AX745",
-    "tiled-liger-mlp",
-    Severity.ERROR,
-    Settings,
-    summary="liger_glu_activation and tiled_mlp without tiled_mlp_use_original_mlp written",
-    why="Both replace the MLP. axolotl 0.18 looks at what is written, so the default of true does not count.",
-    when=on("liger_glu_activation", raw=True) & on("tiled_mlp", raw=True),
-    then=on("tiled_mlp_use_original_mlp", raw=True),
-    message="{liger_glu_activation} with {tiled_mlp} needs tiled_mlp_use_original_mlp: true to be written",
-    fix=Fix(
-        "write tiled_mlp_use_original_mlp: true",
-        edits=(SetValue(("tiled_mlp_use_original_mlp",), "true"),),
-    ),
-    evidence="axolotl 0.18 liger/args.py:82",
-    bad=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\n",
-    good=f"{LIGER}liger_glu_activation: true\ntiled_mlp: true\ntiled_mlp_use_original_mlp: true\n",
-)
-
 
 @rule(
-    "AX746",
-    Severity.ERROR,
+    "AX747",
+    Severity.WARNING,
     Settings,
-    evidence="axolotl 0.18 liger/args.py:98, run: TypeError",
-    bad=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size:\n",
-    good=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size: 1\n",
+    evidence="axolotl 0.18 cut_cross_entropy/args.py:35 looks at what is written, not at the default (run: accepted)",
+    bad=f"{CUT}bf16: false\n",
+    good=f"{CUT}bf16: true\n",
+    unchecked=True,
 )
-def liger_with_empty_tp(settings: Settings) -> Iterator[Violation]:
-    """liger_rms_norm beside an empty tensor_parallel_size.
+def cut_loss_by_default_full_precision(settings: Settings) -> Iterator[Violation]:
+    """CutCrossEntropyPlugin switches its kernel on, and the run is in full precision.
 
-    axolotl 0.18 compares the empty value with 1 and ends in a TypeError. A limit of its check, not of the config.
+    axolotl demands half precision for this kernel, but only where the switch is written. Left to the
+    plug-in, the kernel is on all the same and nothing looks.
     """
-    flag, tp = settings.written("liger_rms_norm"), settings.written("tensor_parallel_size")
-    if flag is not None and flag.value and tp is not None and tp.value is None:
-        fix = Fix("write tensor_parallel_size: 1", Safety.SAFE, (SetValue(("tensor_parallel_size",), "1"),))
-        message = (
-            "tensor_parallel_size is empty, which axolotl 0.18 answers with a traceback where liger_rms_norm is on"
+    if not CUT_LISTED.holds(settings) or settings.written("cut_cross_entropy") is not None:
+        return
+    if not any(settings.on(key) for key in HALF):
+        listed, precision = settings.written("plugins"), settings.value("bf16")
+        message = "CutCrossEntropyPlugin is on by default and works in half precision, which the run does not use"
+        yield Violation(
+            place(precision, listed), message, notes(listed), Fix("write bf16: true, or cut_cross_entropy: false")
         )
-        yield Violation(("tensor_parallel_size",), message, notes(flag), fix)
 
 
 RULES: tuple[Rule[Settings], ...] = (
@@ -170,6 +159,5 @@ RULES: tuple[Rule[Settings], ...] = (
     CHUNKED_WITH_CUT,
     CUT_FULL_PRECISION,
     TOKEN_SCALING_ALONE,
-    TILED_LIGER_MLP,
-    liger_with_empty_tp,
+    cut_loss_by_default_full_precision,
 )

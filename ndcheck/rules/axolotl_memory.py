@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
-from ndcheck.rules.conditions import equals, is_set, matches, on, one_of
+from ndcheck.rules.conditions import equals, is_set, matches, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
 RECOMPUTED = "gradient_checkpointing: true\n"
+
 COMPILE_OPTIONS = frozenset(
     """
     assume_aligned_inputs comprehensive_padding coordinate_descent_check_all_directions coordinate_descent_tuning
@@ -17,6 +18,8 @@ COMPILE_OPTIONS = frozenset(
     """.split()
 )
 """The options of torch.compile that axolotl lets through."""
+
+STRIDED = "rl: ebft\nebft: {mode: strided}\n"
 
 OFFLOADING_ALONE = conditional(
     "AX641",
@@ -222,8 +225,6 @@ def compile_option_unknown(settings: Settings) -> Iterator[Violation]:
             yield Violation(("torch_compile_options", name), message, fix=Fix("remove it"))
 
 
-STRIDED = "rl: ebft\nebft: {mode: strided}\n"
-
 HIDDEN_STATES_ADAPTER = conditional(
     "AX650",
     "hidden-states-offloaded-for-adapter",
@@ -309,49 +310,6 @@ EBFT_MISSING = conditional(
     good="rl: simpo\n",
 )
 
-ATTENTION_UNKNOWN = conditional(
-    "AX111",
-    "attention-unknown",
-    Severity.ERROR,
-    Settings,
-    summary="There is no such attention backend",
-    why="axolotl takes the canonical names, or a kernel of the hub with a slash in its name; short forms are refused.",
-    when=is_set("attn_implementation"),
-    then=one_of(
-        "attn_implementation",
-        "eager",
-        "sdpa",
-        "flash_attention_2",
-        "flash_attention_3",
-        "flex_attention",
-        "xformers",
-        "sage",
-        "fp8",
-    )
-    | matches("attn_implementation", "/"),
-    message="{attn_implementation}: axolotl knows eager, sdpa, flash_attention_2, flash_attention_3, flex_attention, xformers, sage, fp8",
-    fix=Fix("use the canonical name, such as flash_attention_2"),
-    evidence="axolotl 0.18 config.py:1590",
-    bad="attn_implementation: flash\n",
-    good="attn_implementation: sdpa\n",
-)
-
-SCALING_SOFTMAX = conditional(
-    "AX112",
-    "scaling-softmax-backend",
-    Severity.ERROR,
-    Settings,
-    summary="scaling_softmax without flex attention",
-    why="Only that backend lets the scores be changed.",
-    when=on("scaling_softmax"),
-    then=equals("attn_implementation", "flex_attention"),
-    message="{scaling_softmax} needs flex_attention, not {attn_implementation}",
-    fix=Fix("set attn_implementation: flex_attention"),
-    evidence="axolotl 0.18 validation.py:205",
-    bad="scaling_softmax: true\nattn_implementation: sdpa\n",
-    good="scaling_softmax: true\nattn_implementation: flex_attention\n",
-)
-
 RULES: tuple[Rule[Settings], ...] = (
     OFFLOADING_ALONE,
     SELECTIVE_ALONE,
@@ -369,6 +327,4 @@ RULES: tuple[Rule[Settings], ...] = (
     STRIDED_OFFLOADED,
     cudagraphs_of_packed_rows,
     EBFT_MISSING,
-    ATTENTION_UNKNOWN,
-    SCALING_SOFTMAX,
 )

@@ -1,176 +1,23 @@
-"""axolotl's rules about the values that its plug-ins take: kernels for experts, MoRA, compression, distillation."""
+"""axolotl's rules about what its plug-ins need: SwanLab, NeMo Gym, LLM Compressor, MoRA, distillation, diffusion."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, RemoveKey, SetValue, Severity, Violation, notes, place
-from ndcheck.rules.conditions import above, equals, is_set, lists, matches, on, one_of
+from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.rules.conditions import equals, is_set, lists, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
-KERNELS = "plugins: [axolotl.integrations.kernels.KernelsPlugin]\n"
 MORA = "plugins: [axolotl.integrations.mora.MoraPlugin]\nadapter: mora\n"
 COMPRESSOR = "plugins: [axolotl.integrations.llm_compressor.LLMCompressorPlugin]\n"
 DISTILL = "plugins: [axolotl.integrations.kd.KDPlugin]\nkd_trainer: true\n"
 COMPRESSOR_LISTED = lists("plugins", r"\bllm_compressor\b")
-SONIC = "adapter: lora\nlora_target_modules: [q_proj]\nuse_sonicmoe: true\nnvfp4_merge_aware: true\n"
 TEACHER = f"{DISTILL}kd_online_server_base_url: http://host:8000\n"
-
-
-@rule(
-    "AX774",
-    Severity.ERROR,
-    Settings,
-    evidence="axolotl 0.18 kernels/args.py:123",
-    bad=f"{KERNELS}{SONIC}nvfp4_merge_aware_start_step: 1.0\n",
-    good=f"{KERNELS}{SONIC}nvfp4_merge_aware_start_step: 1\n",
-)
-def merge_aware_start_out_of_range(settings: Settings) -> Iterator[Violation]:
-    """nvfp4_merge_aware_start_step is neither a step nor a share of the run.
-
-    A whole number from 0 on counts steps; a fraction strictly between 0 and 1 is a share of all steps.
-    """
-    start = settings.value("nvfp4_merge_aware_start_step")
-    if start is None or start.value is None or not settings.on("nvfp4_merge_aware"):
-        return
-    number = start.value
-    legal = 0 < number < 1 if isinstance(number, float) else number >= 0
-    if not legal:
-        written = f"nvfp4_merge_aware_start_step {number!r}"  # 1.0 and 1 are two things here
-        message = f"{written} is neither a step (0, 1, 2 ...) nor a share of the run (between 0.0 and 1.0)"
-        yield Violation(place(start), message, fix=Fix("write a whole number, or a fraction below 1"))
-
-
-def _any_case(word: str) -> str:
-    """A pattern for the word, in capitals or not."""
-    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else char for char in word)
-
-
-def _words(
-    code: str, key: str, name: str, words: tuple[str, ...], *, why: str, lines: str, wrong: str, beside: str = ""
-) -> Rule[Settings]:
-    """A key that takes one of a few words, in capitals or not."""
-    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    return conditional(
-        code,
-        name,
-        Severity.ERROR,
-        Settings,
-        summary=f"{key} is none of the words that axolotl takes there",
-        why=why,
-        when=is_set(key),
-        then=matches(key, f"^({'|'.join(map(_any_case, words))})$"),
-        message=f"{{{key}}}: it takes {listed}",
-        fix=Fix(f"write {listed}, or remove it"),
-        evidence=f"axolotl 0.18 kernels/args.py:{lines}",
-        bad=f"{KERNELS}{beside}{key}: {wrong}\n",
-        good=f"{KERNELS}{beside}{key}: {words[0]}\n",
-    )
-
-
-GROUPED_MODE = _words(
-    "AX775",
-    "dsv4_fp4_grouped_mode",
-    "grouped-mode-unknown",
-    ("nvfp4",),
-    why="The grouped products of experts are trained in NVFP4 only; fp8 was documented once and never made.",
-    lines="137",
-    wrong="fp8",
-)
-NONEXPERT_MODE = _words(
-    "AX776",
-    "dsv4_fp8_nonexpert_mode",
-    "nonexpert-mode-unknown",
-    ("float8tensor", "bf16"),
-    why="It says in which form the layers beside the experts are kept.",
-    lines="155",
-    wrong="fp8",
-)
-GROUPED_BACKEND = _words(
-    "AX777",
-    "moe_grouped_backend",
-    "grouped-backend-unknown",
-    ("auto", "marlin", "cutlass", "deepgemm"),
-    why="These are the libraries that axolotl can train through; dequant, which exists for inference, has no backward pass.",
-    lines="227",
-    wrong="dequant",
-    beside="dsv4_fp4_grouped_mode: nvfp4\n",
-)
-NONEXPERT_QUANTIZATION = _words(
-    "AX779",
-    "nonexpert_quantization",
-    "nonexpert-quantization-unknown",
-    ("none", "bf16", "fp8", "fp8_blockwise", "nf4", "nvfp4"),
-    why="It says how the layers beside the experts are quantized.",
-    lines="255",
-    wrong="int8",
-)
-
-GROUPED_BACKEND_UNUSED = conditional(
-    "AX778",
-    "grouped-backend-unused",
-    Severity.WARNING,
-    Settings,
-    summary="moe_grouped_backend without dsv4_fp4_grouped_mode",
-    why="It chooses the library for grouped products, which are off.",
-    when=on("moe_grouped_backend"),
-    then=on("dsv4_fp4_grouped_mode"),
-    message="{moe_grouped_backend} has no effect without dsv4_fp4_grouped_mode",
-    fix=Fix("remove it, or set dsv4_fp4_grouped_mode: nvfp4"),
-    evidence="axolotl 0.18 kernels/args.py:246",
-    bad=f"{KERNELS}moe_grouped_backend: marlin\n",
-    good=f"{KERNELS}moe_grouped_backend: marlin\ndsv4_fp4_grouped_mode: nvfp4\n",
-)
-
-CHUNK_SIZE = conditional(
-    "AX780",
-    "dequant-chunk-not-positive",
-    Severity.ERROR,
-    Settings,
-    summary="moe_dequant_chunk_size is below 1",
-    why="It counts the experts that are unpacked at a time.",
-    when=is_set("moe_dequant_chunk_size"),
-    then=above("moe_dequant_chunk_size", 0),
-    message="{moe_dequant_chunk_size} must be at least 1",
-    fix=Fix("remove it, which leaves the size to axolotl", edits=(RemoveKey(("moe_dequant_chunk_size",)),)),
-    evidence="axolotl 0.18 kernels/args.py:163",
-    bad=f"{KERNELS}moe_dequant_chunk_size: 0\n",
-    good=f"{KERNELS}moe_dequant_chunk_size: 1\n",
-)
-
-EXPERTS_FALL_BACK = conditional(
-    "AX781",
-    "experts-implementation-falls-back",
-    Severity.WARNING,
-    Settings,
-    summary="experts_implementation is replaced by eager",
-    why="The kernels plug-in takes the slow implementation where it does not know the word, or where the kernel's own switch is off.",
-    when=lists("plugins", r"\bkernels\b") & is_set("experts_implementation"),
-    then=one_of(
-        "experts_implementation",
-        "eager",
-        "batched_mm",
-        "grouped_mm",
-        "deep_ep",
-        "deep_ep_grouped_mm",
-        "deep_ep_scattermoe",
-        "deep_ep_sonicmoe",
-    )
-    | (
-        equals("experts_implementation", "scattermoe")
-        & (on("use_scattermoe") | matches("expert_backend", f"^{_any_case('scattermoe')}$"))
-    )
-    | (
-        equals("experts_implementation", "sonicmoe")
-        & (on("use_sonicmoe") | matches("expert_backend", f"^{_any_case('sonicmoe')}$"))
-    ),
-    message="{experts_implementation} becomes eager: axolotl does not know it, or its switch is off",
-    fix=Fix("set expert_backend instead, and leave experts_implementation out"),
-    evidence="axolotl 0.18 kernels/args.py:329",
-    bad=f"{KERNELS}experts_implementation: scattermoe\n",
-    good=f"{KERNELS}experts_implementation: scattermoe\nuse_scattermoe: true\n",
-)
+SWANLAB = "plugins: [axolotl.integrations.swanlab.SwanLabPlugin]\n"
+GYM = "plugins: [axolotl.integrations.nemo_gym.NemoGymPlugin]\n"
+GYM_DATA = "nemo_gym_config_paths: [a.yaml]\nnemo_gym_datasets: [{path: a}]\n"
+DIFFUSION = "plugins: [axolotl.integrations.diffusion.DiffusionPlugin]\n"
 
 MORA_QUANTIZED = conditional(
     "AX782",
@@ -250,17 +97,135 @@ def teacher_topk_missing(settings: Settings) -> Iterator[Violation]:
         yield Violation(place(topk), f"{topk} must be at least 1", notes(url), Fix("set kd_online_topk: 1 or more"))
 
 
+SWANLAB_PROJECT = conditional(
+    "AX761",
+    "swanlab-project-missing",
+    Severity.ERROR,
+    Settings,
+    summary="SwanLab without a project",
+    why="The plug-in is on unless told otherwise, and a run belongs to a project.",
+    when=lists("plugins", r"\bswanlab\b") & ~equals("use_swanlab", False),
+    then=on("swanlab_project"),
+    message="SwanLab needs swanlab_project",
+    fix=Fix("add swanlab_project, or use_swanlab: false"),
+    evidence="axolotl 0.18 swanlab/args.py:94",
+    bad=SWANLAB,
+    good=f"{SWANLAB}swanlab_project: mine\n",
+)
+
+SWANLAB_PROJECT_BLANK = conditional(
+    "AX784",
+    "swanlab-project-blank",
+    Severity.ERROR,
+    Settings,
+    summary="An empty name for SwanLab's project",
+    why="axolotl refuses a name without letters even where SwanLab is off.",
+    when=lists("plugins", r"\bswanlab\b") & is_set("swanlab_project"),
+    then=matches("swanlab_project", r"\S"),
+    message="{swanlab_project}: a project needs a name",
+    fix=Fix("write a name, or remove the key and set use_swanlab: false"),
+    evidence="axolotl 0.18 swanlab/args.py",
+    bad=f'{SWANLAB}use_swanlab: false\nswanlab_project: " "\n',
+    good=f"{SWANLAB}use_swanlab: false\nswanlab_project: mine\n",
+)
+
+SWANLAB_MODE = conditional(
+    "AX762",
+    "swanlab-mode-unknown",
+    Severity.ERROR,
+    Settings,
+    summary="There is no such mode of SwanLab",
+    why="It knows four.",
+    when=on("swanlab_mode"),
+    then=one_of("swanlab_mode", "cloud", "local", "offline", "disabled"),
+    message="{swanlab_mode}: there are cloud, local, offline and disabled",
+    fix=Fix("use one of them"),
+    evidence="axolotl 0.18 swanlab/args.py:94",
+    bad=f"{SWANLAB}swanlab_project: mine\nswanlab_mode: online\n",
+    good=f"{SWANLAB}swanlab_project: mine\nswanlab_mode: cloud\n",
+)
+
+GYM_PATHS = conditional(
+    "AX763",
+    "gym-configs-missing",
+    Severity.ERROR,
+    Settings,
+    summary="NeMo Gym that starts its servers without their configs",
+    why="The plug-in starts the servers itself unless told otherwise, and needs to know which.",
+    when=lists("plugins", r"\bnemo_gym\b") & ~equals("nemo_gym_enabled", False) & ~equals("nemo_gym_auto_start", False),
+    then=on("nemo_gym_config_paths"),
+    message="NeMo Gym needs nemo_gym_config_paths",
+    fix=Fix("add nemo_gym_config_paths, or nemo_gym_auto_start: false"),
+    evidence="axolotl 0.18 nemo_gym/args.py:130, which looks at what is written; the default is on (run)",
+    bad=f"{GYM}nemo_gym_datasets: [{{path: a}}]\n",
+    good=f"{GYM}{GYM_DATA}",
+    unchecked=True,
+)
+
+GYM_DATASETS = conditional(
+    "AX764",
+    "gym-datasets-missing",
+    Severity.ERROR,
+    Settings,
+    summary="NeMo Gym without data",
+    why="Prompts come from its own data sets.",
+    when=lists("plugins", r"\bnemo_gym\b") & ~equals("nemo_gym_enabled", False),
+    then=on("nemo_gym_datasets"),
+    message="NeMo Gym needs nemo_gym_datasets",
+    fix=Fix("add nemo_gym_datasets"),
+    evidence="axolotl 0.18 nemo_gym/args.py:130",
+    bad=f"{GYM}nemo_gym_config_paths: [a.yaml]\n",
+    good=f"{GYM}{GYM_DATA}",
+    unchecked=True,
+)
+
+COMPRESSOR_SECTION = conditional(
+    "AX765",
+    "compressor-section-missing",
+    Severity.ERROR,
+    Settings,
+    summary="LLM Compressor without its section",
+    why="The plug-in needs a recipe.",
+    when=lists("plugins", r"\bllm_compressor\b"),
+    then=on("llmcompressor"),
+    message="LLM Compressor needs a section llmcompressor with a recipe",
+    fix=Fix("add the section"),
+    evidence="axolotl 0.18 llm_compressor/args.py",
+    bad=COMPRESSOR,
+    good=f"{COMPRESSOR}llmcompressor: {{recipe: {{}}}}\n",
+)
+
+
+@rule(
+    "AX766",
+    Severity.ERROR,
+    Settings,
+    evidence="axolotl 0.18 diffusion/args.py:82",
+    bad=f"{DIFFUSION}diffusion: {{min_mask_ratio: 0.6, max_mask_ratio: 0.5}}\n",
+    good=f"{DIFFUSION}diffusion: {{min_mask_ratio: 0.5, max_mask_ratio: 0.5}}\n",
+)
+def mask_ratios_crossed(settings: Settings) -> Iterator[Violation]:
+    """diffusion.min_mask_ratio is above max_mask_ratio.
+
+    The share of masked tokens is drawn from between the two; their defaults are 0.1 and 0.9.
+    """
+    low, high = settings.value("diffusion.min_mask_ratio"), settings.value("diffusion.max_mask_ratio")
+    least, most = (low.value if low else 0.1), (high.value if high else 0.9)
+    if least > most:
+        message = f"masks from {least} to {most}: the least is above the most"
+        yield Violation(place(low, high), message, fix=Fix("swap them"))
+
+
 RULES: tuple[Rule[Settings], ...] = (
-    merge_aware_start_out_of_range,
-    GROUPED_MODE,
-    NONEXPERT_MODE,
-    GROUPED_BACKEND,
-    GROUPED_BACKEND_UNUSED,
-    NONEXPERT_QUANTIZATION,
-    CHUNK_SIZE,
-    EXPERTS_FALL_BACK,
     MORA_QUANTIZED,
     MORA_OFF,
     compressor_recipe_missing,
     teacher_topk_missing,
+    SWANLAB_PROJECT,
+    SWANLAB_PROJECT_BLANK,
+    SWANLAB_MODE,
+    GYM_PATHS,
+    GYM_DATASETS,
+    COMPRESSOR_SECTION,
+    mask_ratios_crossed,
 )

@@ -1,4 +1,4 @@
-"""axolotl's rules about quantized base models and quantization-aware training."""
+"""axolotl's rules about quantized base models, low precision and quantization-aware training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ndcheck.findings import Fix, Severity, Violation, notes, place
 from ndcheck.rules.axolotl_adapters import LORA, QLORA, QUANTIZED
-from ndcheck.rules.conditions import on, one_of
+from ndcheck.rules.conditions import above, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
@@ -117,6 +117,24 @@ def quantized_tp(run: Run) -> Iterator[Violation]:
         )
 
 
+LOW_PRECISION_TP = conditional(
+    "AX610",
+    "low-precision-tp",
+    Severity.WARNING,
+    Settings,
+    summary="float8 or quantization-aware training with tensor parallelism",
+    why="Both swap the linear layers that tensor parallelism has cut. axolotl does not look, and nothing is known to work.",
+    when=above("tensor_parallel_size", 1),
+    then=~(on("fp8") | on("qat")),
+    message="{tensor_parallel_size} with {fp8}, {qat} is not known to work",
+    fix=Fix("use FSDP2 instead of tp"),
+    evidence="axolotl 0.18 loaders/model.py:847: no rule (run: accepted)",
+    bad="tensor_parallel_size: 2\nqat: {weight_dtype: int8}\n",
+    good="tensor_parallel_size: 1\nqat: {weight_dtype: int8}\n",
+    given={"world_size": 2},
+    unchecked=True,
+)
+
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     QAT_QUANTIZED,
     QAT_ADAPTER,
@@ -124,4 +142,5 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     ONEBIT_ADAPTER,
     MOE_EXPERTS_QUANTIZED,
     quantized_tp,
+    LOW_PRECISION_TP,
 )

@@ -1,4 +1,4 @@
-"""axolotl's rules about optimizers' options, and about low precision where nothing reads it or nothing is known."""
+"""axolotl's rules about optimizers' own options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ndcheck.run import Run
 from ndcheck.settings import Settings
 from ndcheck.values import Value
 
-LORA = "adapter: lora\nlora_target_modules: [q_proj]\n"
 LOW_RANK = (
     "galore_adamw",
     "galore_adamw_8bit",
@@ -22,7 +21,9 @@ LOW_RANK = (
     "apollo_adamw",
     "apollo_adamw_layerwise",
 )
+
 LAYERWISE = tuple(name for name in LOW_RANK if name.endswith("layerwise"))
+
 BETAS_TOGETHER = (
     "muon",
     "dion",
@@ -256,58 +257,6 @@ Q_GALORE_ALL_LINEAR = conditional(
     unchecked=True,
 )
 
-LOW_PRECISION_TP = conditional(
-    "AX610",
-    "low-precision-tp",
-    Severity.WARNING,
-    Settings,
-    summary="float8 or quantization-aware training with tensor parallelism",
-    why="Both swap the linear layers that tensor parallelism has cut. axolotl does not look, and nothing is known to work.",
-    when=above("tensor_parallel_size", 1),
-    then=~(on("fp8") | on("qat")),
-    message="{tensor_parallel_size} with {fp8}, {qat} is not known to work",
-    fix=Fix("use FSDP2 instead of tp"),
-    evidence="axolotl 0.18 loaders/model.py:847: no rule (run: accepted)",
-    bad="tensor_parallel_size: 2\nqat: {weight_dtype: int8}\n",
-    good="tensor_parallel_size: 1\nqat: {weight_dtype: int8}\n",
-    given={"world_size": 2},
-    unchecked=True,
-)
-
-LOFTQ_UNUSED = conditional(
-    "AX735",
-    "loftq-without-adapter",
-    Severity.WARNING,
-    Settings,
-    summary="LoftQ without an adapter",
-    why="LoftQ is a start for an adapter's weights; only the code that builds an adapter reads it.",
-    when=on("peft.loftq_config"),
-    then=on("adapter"),
-    message="peft.loftq_config has no effect without an adapter",
-    fix=Fix("set adapter: lora, or remove the section"),
-    evidence="axolotl 0.18 loaders/adapter.py:142 (read)",
-    bad="peft: {loftq_config: {loftq_bits: 4}}\n",
-    good=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\n",
-    unchecked=True,
-)
-
-LOFTQ_OVERRIDDEN = conditional(
-    "AX736",
-    "loftq-overridden",
-    Severity.WARNING,
-    Settings,
-    summary="LoftQ and peft_init_lora_weights",
-    why="Both choose the start of the adapter's weights; axolotl lets the second overwrite the first without a word.",
-    when=on("peft.loftq_config"),
-    then=~on("peft_init_lora_weights") | equals("peft_init_lora_weights", "loftq"),
-    message="{peft_init_lora_weights} overrides peft.loftq_config",
-    fix=Fix("keep one of the two"),
-    evidence="axolotl 0.18 loaders/adapter.py:146 (read)",
-    bad=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\npeft_init_lora_weights: pissa\n",
-    good=f"{LORA}peft: {{loftq_config: {{loftq_bits: 4}}}}\npeft_init_lora_weights: loftq\n",
-    unchecked=True,
-)
-
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     ADAM_UNREAD,
     ONE_BETA,
@@ -319,7 +268,4 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     sinkgd_width_twice,
     optimizer_tp,
     Q_GALORE_ALL_LINEAR,
-    LOW_PRECISION_TP,
-    LOFTQ_UNUSED,
-    LOFTQ_OVERRIDDEN,
 )
