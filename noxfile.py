@@ -40,8 +40,7 @@ def demo(session: nox.Session) -> None:
     run(session, "ndcheck", "validate", "docs/examples/good.yaml", "--world-size", "8")
     # the broken one ends with exit code 1: that is what it is for
     run(session, "ndcheck", "validate", "docs/examples/broken.yaml", "--world-size", "8", success_codes=(1,))
-    arguments = session.posargs or ["--gpus", "4", "--matrix", "matrices/smoke.yaml", "--output", "ndcheck-report"]
-    run(session, "python", "-m", "ndcheck.conformance", *arguments)
+    run(session, "ndcheck", "matrix", *(session.posargs or ["--gpus", "4", "--matrix", "matrices/smoke.yaml"]))
 
 
 @nox.session
@@ -53,16 +52,24 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def matrix(session: nox.Session) -> None:
-    """Run a conformance matrix. [-- --gpus 4 --matrix matrices/smoke.yaml]"""
+    """Run a conformance matrix, the default one unless told otherwise. [-- --gpus 8, arguments of pytest]"""
     install(session)
-    run(session, "python", "-m", "ndcheck.conformance", *session.posargs)
+    run(session, "ndcheck", "matrix", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Seed every fault, and none over many seeds: what is found, by which quantity, and what is a false alarm."""
+    install(session)
+    run(session, "python", "-m", "ndcheck.conformance.score", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure the pre-flight: files a second, and start-up, as ratios."""
+    """Measure, as ratios: the pre-flight (files a second, start-up); cells against one torchrun each. [-- validate | cells]"""
     install(session)
-    run(session, "python", "-m", "tests.benchmarks.validate")
+    for name in session.posargs or ["validate", "cells"]:
+        run(session, "python", "-m", f"tests.benchmarks.{name}")
 
 
 @nox.session

@@ -15,8 +15,11 @@ _EPILOG = "exit codes: 0 no errors, 1 errors found (broken YAML too), 2 the comm
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        if argv[:1] == ["matrix"]:  # it takes pytest's options too, which only its own parser can tell apart
+            return _matrix(argv[1:])
+        arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
@@ -43,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     rules = commands.add_parser("rules", help="all rules", allow_abbrev=False)
     rules.add_argument("--format", choices=["text", "json", "markdown"], default="text")
     rules.set_defaults(run=_rules)
+    commands.add_parser("matrix", help="prove layouts: train in every cell and compare with one process")
     return parser
 
 
@@ -141,3 +145,9 @@ def _write(text: str) -> None:
 
 def _complain(message: str) -> None:
     sys.stderr.write(f"ndcheck: {message}\n")
+
+
+def _matrix(argv: list[str]) -> int:
+    from ndcheck.conformance.__main__ import main as run_matrix
+
+    return run_matrix(argv)

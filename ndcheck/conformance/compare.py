@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
-
-import numpy as np
+from itertools import chain
+from math import inf
 
 from ndcheck.conformance.diagnose import explain_gradients
-from ndcheck.conformance.record import Array, Record
+from ndcheck.conformance.measure import errors, norm_ratio, relative_error
+from ndcheck.conformance.record import Record
 from ndcheck.conformance.tolerance import Tolerance
 from ndcheck.layout import Layout
 
@@ -21,7 +21,7 @@ class Divergence:
     step: int
     """Optimizer step, from 1."""
     quantity: str
-    """``mesh``, ``samples``, ``loss``, ``gradient``, ``gradient_norm`` or ``weight``."""
+    """``mesh``, ``samples``, ``tokens``, ``gradient``, ``loss``, ``gradient_norm``, ``weight`` or ``evaluation_loss``."""
     rank: int
     parameter: str | None = None
     error: float | None = None
@@ -34,12 +34,19 @@ class Divergence:
 class Comparison:
     """What comparing found; ``divergence`` is None if the run agrees."""
 
-    max_gradient_error: float
-    """Largest over ranks and parameters: relative Frobenius error of the gradient at step 1."""
+    gradient_errors: Mapping[str, float]
+    """Parameter -> relative Frobenius error of its gradient at the first step, the largest over ranks."""
     max_loss_error: float
     """Largest over ranks and steps, relative."""
     divergence: Divergence | None
     reason: str
+    seen: frozenset[str]
+    """Every quantity that is beyond its tolerance; ``samples`` for rows and tokens."""
+
+    @property
+    def max_gradient_error(self) -> float:
+        """Largest over ranks and parameters."""
+        return max(self.gradient_errors.values(), default=inf)
 
 
 def compare(layout: Layout, baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Comparison:
@@ -47,34 +54,17 @@ def compare(layout: Layout, baseline: Record, records: Sequence[Record], toleran
 
     Each rank is held to the whole baseline, so that a fault in one replica cannot hide behind the others.
     """
-    gradient_error = max(error for record in records for error in errors(baseline.gradients, record.gradients).values())
+    found = [errors(baseline.gradients, record.gradients) for record in records]
+    gradient_errors = {name: max(rank.get(name, inf) for rank in found) for name in dict.fromkeys(chain(*found))}
     loss_error = max(
         relative_error(loss, expected)
         for record in records
-        for loss, expected in zip(record.losses, baseline.losses, strict=True)
+        for loss, expected in zip(record.losses, baseline.losses, strict=False)  # a run of fewer steps is told as that
     )
-    first, reason = next(_divergences(layout, baseline, records, tolerance), (None, ""))
-    return Comparison(gradient_error, loss_error, first, reason)
-
-
-def relative_error(value: float | Array, expected: float | Array) -> float:
-    """Norm of the difference over the norm of ``expected``; infinite if anything is not finite, or if only ``expected`` is 0."""
-    difference = float(np.linalg.norm(np.asarray(value) - np.asarray(expected)))
-    scale = float(np.linalg.norm(np.asarray(expected)))
-    if not isfinite(difference) or not isfinite(scale):
-        return inf
-    if scale == 0:
-        return 0.0 if np.array_equal(value, expected) else inf
-    return difference / scale
-
-
-def errors(expected: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, float]:
-    """Parameter -> relative error, in the order of ``expected``; a parameter that only one side has is infinitely wrong."""
-    result = {
-        name: relative_error(found[name], tensor) if name in found and found[name].shape == tensor.shape else inf
-        for name, tensor in expected.items()
-    }
-    return result | {name: inf for name in found if name not in expected}
+    found_wrong = list(_divergences(layout, baseline, records, tolerance))
+    first, reason = found_wrong[0] if found_wrong else (None, "")
+    seen = frozenset("samples" if where.quantity == "tokens" else where.quantity for where, _ in found_wrong)
+    return Comparison(gradient_errors, loss_error, first, reason, seen)
 
 
 def _divergences(
@@ -83,9 +73,11 @@ def _divergences(
     """Every difference beyond the tolerance, in the order in which a run would show it."""
     yield from _mesh(layout, records)
     yield from _samples(baseline, records)
+    yield from _tokens(baseline, records)
     yield from _gradients(layout, baseline, records, tolerance)
     yield from _scalars(baseline, records, tolerance)
     yield from _weights(baseline, records, tolerance)
+    yield from _evaluation(baseline, records, tolerance)
 
 
 def _mesh(layout: Layout, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
@@ -93,27 +85,46 @@ def _mesh(layout: Layout, records: Sequence[Record]) -> Iterator[tuple[Divergenc
     for record in records:
         if record.mesh_constructions != expected:
             reason = f"rank {record.rank} built {record.mesh_constructions} meshes, not {expected}"
-            yield Divergence(1, "mesh", record.rank), reason
+            yield Divergence(record.first_step, "mesh", record.rank), reason
 
 
 def _samples(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
-    """Ranks that differ in dp_replicate or dp_shard share out the baseline's samples; cp and tp peers read the same."""
+    """Ranks that differ in dp_replicate or dp_shard share out the baseline's rows; cp and tp peers have the same."""
+    for record in records:
+        if len(record.samples) != len(baseline.samples):
+            reason = f"rank {record.rank} made {len(record.samples)} steps, the baseline {len(baseline.samples)}"
+            yield Divergence(record.first_step, "samples", record.rank), reason
+            return
     for index, expected in enumerate(baseline.samples):
+        step = baseline.first_step + index
         readers: dict[tuple[int, int], Record] = {}
         for record in records:
-            place = (record.coordinates["dp_replicate"], record.coordinates["dp_shard"])
-            peer = readers.setdefault(place, record)
+            peer = readers.setdefault(_data_place(record), record)
             if record.samples[index] != peer.samples[index]:
-                reason = (
-                    f"step {index + 1}: rank {record.rank} read other samples than its cp or tp peer, rank {peer.rank}"
-                )
-                yield Divergence(index + 1, "samples", record.rank), reason
+                reason = f"step {step}: rank {record.rank} read other rows than its cp or tp peer, rank {peer.rank}"
+                yield Divergence(step, "samples", record.rank), reason
         read = sorted(sample for record in readers.values() for sample in record.samples[index])
         if read != sorted(expected):
-            missing, extra = sorted(set(expected) - set(read)), sorted(set(read) - set(expected))
-            doubled = sorted({sample for sample in read if read.count(sample) > 1})
-            reason = f"step {index + 1}: samples missing {missing}, not of this step {extra}, read twice {doubled}"
-            yield Divergence(index + 1, "samples", records[0].rank), reason
+            missing, extra = _difference(expected, read), _difference(read, expected)
+            reason = f"step {step}: rows missing {missing}, too often or not of this step {extra}"
+            yield Divergence(step, "samples", records[0].rank), reason
+
+
+def _tokens(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
+    """The slices of cp peers tile the row: every token once. tp peers have the same slice."""
+    slices: dict[tuple[tuple[int, int], int], dict[int, Record]] = {}
+    for record in records:
+        peers = slices.setdefault((_data_place(record), record.coordinates["tp"]), {})
+        peers[record.coordinates["cp"]] = record
+    for peers in slices.values():
+        held = sorted(position for record in peers.values() for position in record.positions)
+        if held != sorted(baseline.positions):
+            first = peers[0]
+            reason = (
+                f"step {first.first_step}: of each row, tokens missing {_difference(baseline.positions, held)}, "
+                f"held twice {_difference(held, baseline.positions)} among the cp peers of rank {first.rank}"
+            )
+            yield Divergence(first.first_step, "tokens", first.rank), reason
 
 
 def _gradients(
@@ -121,45 +132,58 @@ def _gradients(
 ) -> Iterator[tuple[Divergence, str]]:
     for record in records:
         found = errors(baseline.gradients, record.gradients)
-        wrong = [name for name, error in found.items() if error > tolerance.gradient]
+        wrong = [name for name, error in found.items() if error > tolerance.gradient.get(name, 0.0)]
         if wrong:
-            ratio = norm_ratio(record.gradients.get(wrong[0]), baseline.gradients.get(wrong[0]))
-            reason = explain_gradients(layout, baseline.gradients, record.gradients, wrong, tolerance.gradient)
-            where = Divergence(1, "gradient", record.rank, wrong[0], found[wrong[0]], ratio)
-            yield where, f"step 1, rank {record.rank}, {wrong[0]}: {reason}"
+            step, name = record.first_step, wrong[0]
+            ratio = norm_ratio(record.gradients.get(name), baseline.gradients.get(name))
+            reason = explain_gradients(layout, baseline, record.gradients, wrong, tolerance.gradient)
+            where = Divergence(step, "gradient", record.rank, name, found[name], ratio)
+            yield where, f"step {step}, rank {record.rank}, {name}: {reason}"
 
 
 def _scalars(baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Iterator[tuple[Divergence, str]]:
-    for index in range(len(baseline.losses)):
+    for index in range(min(len(record.losses) for record in (baseline, *records))):
         for record in records:
-            for quantity, values, expected in (
-                ("loss", record.losses, baseline.losses),
-                ("gradient_norm", record.gradient_norms, baseline.gradient_norms),
+            for quantity, values, expected, limit in (
+                ("loss", record.losses, baseline.losses, tolerance.loss),
+                ("gradient_norm", record.gradient_norms, baseline.gradient_norms, tolerance.gradient_norm),
             ):
-                error = relative_error(values[index], expected[index])
-                if error > tolerance.scalar:
-                    reason = (
-                        f"step {index + 1}, rank {record.rank}: {quantity.replace('_', ' ')} is {values[index]:.6g}, "
-                        f"the baseline's {expected[index]:.6g}"
-                    )
-                    ratio = values[index] / expected[index] if expected[index] else None
-                    yield Divergence(index + 1, quantity, record.rank, None, error, ratio), reason
+                step = baseline.first_step + index
+                yield from _scalar(step, quantity, record.rank, values[index], expected[index], limit)
 
 
 def _weights(baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Iterator[tuple[Divergence, str]]:
-    last = len(baseline.losses)
+    last = baseline.first_step + len(baseline.losses) - 1
     for record in records:
         for name, error in errors(baseline.weights, record.weights).items():
-            if error > tolerance.gradient:
+            if error > tolerance.weight.get(name, 0.0):
                 ratio = norm_ratio(record.weights.get(name), baseline.weights.get(name))
                 reason = f"after step {last}, rank {record.rank}, {name}: relative error {error:.2g} of the weight"
                 yield Divergence(last, "weight", record.rank, name, error, ratio), reason
 
 
-def norm_ratio(found: Array | None, expected: Array | None) -> float | None:
-    """Norm of ``found`` over that of ``expected``, None where that says nothing."""
-    if found is None or expected is None:
-        return None
-    scale = float(np.linalg.norm(expected))
-    ratio = float(np.linalg.norm(found)) / scale if scale else inf
-    return ratio if isfinite(ratio) else None
+def _evaluation(baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Iterator[tuple[Divergence, str]]:
+    last = baseline.first_step + len(baseline.losses) - 1
+    for record in records:
+        if baseline.evaluation_loss is not None:
+            found = inf if record.evaluation_loss is None else record.evaluation_loss
+            yield from _scalar(last, "evaluation_loss", record.rank, found, baseline.evaluation_loss, tolerance.loss)
+
+
+def _scalar(
+    step: int, quantity: str, rank: int, found: float, expected: float, limit: float
+) -> Iterator[tuple[Divergence, str]]:
+    error = relative_error(found, expected)
+    if error > limit:
+        name = quantity.replace("_", " ")
+        reason = f"step {step}, rank {rank}: {name} is {found:.6g}, the baseline's {expected:.6g}"
+        yield Divergence(step, quantity, rank, None, error, found / expected if expected else None), reason
+
+
+def _data_place(record: Record) -> tuple[int, int]:
+    return record.coordinates["dp_replicate"], record.coordinates["dp_shard"]
+
+
+def _difference(numbers: Sequence[int], others: Sequence[int]) -> list[int]:
+    """What ``numbers`` has more often than ``others``, each once."""
+    return sorted({number for number in numbers if numbers.count(number) > others.count(number)})

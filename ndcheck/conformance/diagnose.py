@@ -1,4 +1,4 @@
-"""What kind of wrong: does a factor explain the gradients, and is it a degree of the layout?"""
+"""What kind of wrong: which factor, which degree, which module, whose rows?"""
 
 from __future__ import annotations
 
@@ -8,30 +8,41 @@ from math import prod
 
 import numpy as np
 
-from ndcheck.conformance.record import Array
+from ndcheck.conformance.record import Array, Record
 from ndcheck.layout import Layout
+
+EXACT = 1e-6
+"""Factors are told apart to this, or to the tolerance if that is larger."""
 
 
 def explain_gradients(
-    layout: Layout, expected: Mapping[str, Array], found: Mapping[str, Array], wrong: Sequence[str], tolerance: float
+    layout: Layout, baseline: Record, found: Mapping[str, Array], wrong: Sequence[str], tolerance: Mapping[str, float]
 ) -> str:
     """One phrase about the gradients in ``wrong``, the parameters that are beyond ``tolerance`` in forward order."""
-    first = wrong[0]
+    expected, first = baseline.gradients, wrong[0]
     if first not in found or first not in expected or found[first].shape != expected[first].shape:
         return "the parameter is missing or has another shape on one side"
-    ratios = {name: scale_factor(expected[name], found[name], tolerance) for name in wrong if name in found}
-    factor = ratios[first]
+    known = [name for name in wrong if name in found and name in expected]
+    ratios = {name: scale_factor(expected[name], found[name], tolerance[name]) for name in known}
+    factor, limit = ratios[first], max(EXACT, tolerance[first])
     if factor is None:
-        scale = float(np.linalg.norm(expected[first]))
-        ratio, error = np.linalg.norm(found[first]) / scale, np.linalg.norm(found[first] - expected[first]) / scale
-        return (
-            f"gradient differs in direction (norm {ratio:.2f}x the baseline, relative error {error:.2g}); "
-            f"{_share(len(wrong), len(expected))} wrong"
-        )
-    same = [name for name, other in ratios.items() if other is not None and np.isclose(other, factor, rtol=1e-6)]
-    meaning = name_factor(layout, factor)
-    text = f"{_share(len(same), len(expected))} {factor:.2f}x the baseline" + (f" (= {meaning})" if meaning else "")
+        return _direction(baseline, found, wrong, limit)
+    same = [name for name, other in ratios.items() if other is not None and np.isclose(other, factor, rtol=limit)]
+    meaning = name_factor(layout, factor, limit)
+    text = f"{_share(same, expected)} {factor:.2f}x the baseline" + (f" (= {meaning})" if meaning else "")
     return text if len(same) == len(wrong) else f"{text}, {len(wrong) - len(same)} more wrong otherwise"
+
+
+def _direction(baseline: Record, found: Mapping[str, Array], wrong: Sequence[str], limit: float) -> str:
+    first = wrong[0]
+    scale = float(np.linalg.norm(baseline.gradients[first]))
+    ratio = np.linalg.norm(found[first]) / scale
+    error = np.linalg.norm(found[first] - baseline.gradients[first]) / scale
+    rows = explain_rows(baseline, found, limit)
+    return (
+        f"gradient differs in direction (norm {ratio:.2f}x the baseline, relative error {error:.2g}); "
+        f"{_share(wrong, baseline.gradients)} wrong" + (f"; {rows}" if rows else "")
+    )
 
 
 def scale_factor(expected: Array, found: Array, tolerance: float) -> float | None:
@@ -44,22 +55,58 @@ def scale_factor(expected: Array, found: Array, tolerance: float) -> float | Non
     return factor if rest <= tolerance * max(1.0, abs(factor)) else None
 
 
-def name_factor(layout: Layout, factor: float) -> str:
+def name_factor(layout: Layout, factor: float, tolerance: float = EXACT) -> str:
     """Which degrees, or products of degrees, equal ``factor`` or its inverse: 'dp_shard or tp', '1/cp', ''."""
     names = []
     for size in range(1, len(layout.mesh_axes) + 1):
         for axes in combinations(layout.mesh_axes, size):
             degree = prod(getattr(layout, axis) for axis in axes)
-            if np.isclose(factor, degree, rtol=1e-6):
+            if np.isclose(factor, degree, rtol=tolerance):
                 names.append(" x ".join(axes))
-            elif np.isclose(factor, 1 / degree, rtol=1e-6):
+            elif np.isclose(factor, 1 / degree, rtol=tolerance):
                 names.append(f"1/({' x '.join(axes)})" if size > 1 else f"1/{axes[0]}")
         if names:
             break  # the simplest explanation
     return " or ".join(names)
 
 
-def _share(count: int, total: int) -> str:
+def explain_rows(baseline: Record, found: Mapping[str, Array], tolerance: float) -> str:
+    """Which rows count too little or too much: 'rows 8 to 15 count 0.00x'; '' if that is not what is wrong.
+
+    A gradient is the sum of its rows' gradients g_i, which the baseline has kept for one parameter. If what
+    was found is a sum of c_i g_i, least squares give the c_i.
+    """
+    name = baseline.row_parameter
+    if name is None or name not in found or not np.all(np.isfinite(found[name])):
+        return ""
+    rows, target = list(baseline.row_gradients), found[name].ravel()
+    columns = np.stack([baseline.row_gradients[row].ravel() for row in rows], axis=1)
+    weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
+    if np.linalg.norm(columns @ weights - target) > max(tolerance, 1e-8) * np.linalg.norm(target):
+        return ""
+    off = {row: round(float(weight), 3) for row, weight in zip(rows, weights, strict=True) if abs(weight - 1) > 1e-3}
+    groups: dict[float, list[int]] = {}
+    for row, weight in off.items():
+        groups.setdefault(weight, []).append(row)
+    if not groups or len(groups) > len(rows) // 2:
+        return ""  # as many weights as rows explain nothing
+    return ", ".join(
+        f"{_rows(numbers)} count{'s' * (len(numbers) == 1)} {weight:.2f}x" for weight, numbers in groups.items()
+    )
+
+
+def _rows(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"row {numbers[0]}"
+    if list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"rows {numbers[0]} to {numbers[-1]}"
+    return f"rows {', '.join(map(str, numbers))}"
+
+
+def _share(names: Sequence[str], expected: Mapping[str, Array]) -> str:
+    count, total = len(names), len(expected)
     if count == total:
         return f"all {total} gradients are"
-    return f"{count} of {total} gradients {'is' if count == 1 else 'are'}"
+    kinds = {".".join(name.split(".")[-2:]) for name in names}
+    only = f" ({', '.join(sorted(kinds))})" if len(kinds) <= 3 else ""
+    return f"{count} of {total} gradients{only} {'is' if count == 1 else 'are'}"

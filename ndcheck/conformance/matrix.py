@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 import ndcheck
-from ndcheck.conformance.cells import Cell
+from ndcheck.conformance.cells import DEFAULTS, Cell
 from ndcheck.conformance.engines import ENGINES
-from ndcheck.conformance.tolerance import TOLERANCES
-from ndcheck.layout import AXES, Layout
+from ndcheck.layout import AXES, Layout, layouts
+from ndcheck.trainer.settings import Settings
+
+TRAINED_AXES = ("dp_replicate", "dp_shard", "cp", "tp")
+"""The axes over which ``layouts: all`` enumerates."""
+
+SETTINGS = tuple(field.name for field in fields(Settings))
 
 
 class MatrixError(ValueError):
     """The matrix file cannot be used: one line of text for each mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A cell, the verdict that the matrix expects of it, and why if that is not agreement."""
+
+    cell: Cell
+    expected: str
+    because: str
 
 
 def _layout(value: object) -> Layout:
@@ -36,31 +51,118 @@ def _known(value: object, kind: str, names: tuple[str, ...]) -> object:
     return value
 
 
-class Matrix(BaseModel):
-    """A matrix file: its cells are every engine x precision x layout."""
+OneLayout = Annotated[Any, BeforeValidator(_layout)]
+Engine = Annotated[str, BeforeValidator(lambda value: _known(value, "engine", tuple(ENGINES)))]
+
+
+class Block(BaseModel):
+    """A product of lists: every engine x layout x setting."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    layouts: Literal["all"] | Annotated[list[OneLayout], Field(min_length=1)]
+    """Each a mapping from axis to degree, an axis left out has degree 1; ``all``: every layout of all ranks."""
+
+    engines: list[Engine] = Field(default=["reference"], min_length=1)
+    """What trains."""
+
+    settings: dict[str, list[Any]] = {}
+    """Setting of the trainer -> the values to run with."""
+
+    saved_by: list[OneLayout] | None = None
+    """Layouts that train the first steps of a resumed run (with ``resume_at``)."""
+
+    @field_validator("settings")
+    @classmethod
+    def _settings(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for name, choices in value.items():
+            _known(name, "setting", SETTINGS)
+            for choice in choices:
+                default = getattr(DEFAULTS, name)
+                if default is not None and type(choice) is not type(default):
+                    raise ValueError(f"{name} takes values like {default!r}, not {choice!r}")
+        for combination in _combinations(value):
+            Settings(**combination)
+        return value
+
+    def points(self, ranks: int) -> Iterator[Cell]:
+        """Every cell of the block, for ``ranks`` ranks."""
+        every = list(layouts(ranks, TRAINED_AXES)) if self.layouts == "all" else self.layouts
+        for engine, layout, combination in product(self.engines, every, _combinations(self.settings)):
+            for saved_by in self.saved_by or [None]:
+                yield Cell(layout, engine, replace(DEFAULTS, **combination), saved_by)
+
+
+def _pattern(value: dict[str, Any]) -> dict[str, Any]:
+    for name in value:
+        _known(name, "axis or setting", ("engine", *AXES, *SETTINGS))
+    return value
+
+
+class Expectation(BaseModel):
+    """What is known of some cells."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cells: dict[str, Any]
+    """Axis, setting or ``engine`` -> value, or list of values: cells that have them all."""
+    verdict: Literal["agrees", "diverges", "crashes", "hangs", "refused"]
+    because: str
+    """The rule that foretells it, or the report of it."""
+
+    @field_validator("cells")
+    @classmethod
+    def _cells(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _pattern(value)
+
+
+class Matrix(Block):
+    """A matrix file: its cells are those of the file's own lists and of ``include``, without those of ``exclude``."""
 
     version: Literal[1]
     """Version of this format."""
 
-    layouts: list[Annotated[Any, BeforeValidator(_layout)]] = Field(min_length=1)
-    """Each a mapping from axis to degree; an axis left out has degree 1."""
+    include: list[Block] = []
+    """Further products."""
 
-    engines: list[Annotated[str, BeforeValidator(lambda value: _known(value, "engine", tuple(ENGINES)))]] = Field(
-        default=["reference"], min_length=1
-    )
-    """What trains."""
+    exclude: list[dict[str, Any]] = []
+    """Axis, setting or ``engine`` -> value, or list of values: cells that have them all are left out."""
 
-    precisions: list[Annotated[str, BeforeValidator(lambda value: _known(value, "precision", tuple(TOLERANCES)))]] = (
-        Field(default=["float64"], min_length=1)
-    )
-    """Types to train in."""
+    expect: list[Expectation] = []
+    """The first that matches a cell says what is expected of it."""
 
-    def cells(self) -> list[Cell]:
+    @field_validator("exclude")
+    @classmethod
+    def _exclude(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [_pattern(pattern) for pattern in value]
+
+    def cells(self, ranks: int) -> list[Planned]:
         """Every cell once, in the order of the file."""
-        points = product(self.engines, self.precisions, self.layouts)
-        return list(dict.fromkeys(Cell(layout, engine, precision) for engine, precision, layout in points))
+        blocks = [self, *self.include]
+        cells = dict.fromkeys(cell for block in blocks for cell in block.points(ranks))
+        kept = [cell for cell in cells if not any(matches(cell, pattern) for pattern in self.exclude)]
+        return [self._planned(cell) for cell in kept]
+
+    def _planned(self, cell: Cell) -> Planned:
+        for expectation in self.expect:
+            if matches(cell, expectation.cells):
+                return Planned(cell, expectation.verdict, expectation.because)
+        return Planned(cell, "agrees", "")
+
+
+def matches(cell: Cell, pattern: Mapping[str, Any]) -> bool:
+    """Whether the cell has each of the values, or one of each list of values."""
+    values = {
+        "engine": cell.engine,
+        **cell.layout.degrees(),
+        **{name: getattr(cell.settings, name) for name in SETTINGS},
+    }
+    return all(values[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in pattern.items())
+
+
+def _combinations(settings: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for values in product(*settings.values()):
+        yield dict(zip(settings, values, strict=True))
 
 
 def load_matrix(name: str) -> Matrix:
@@ -68,7 +170,7 @@ def load_matrix(name: str) -> Matrix:
 
     Raises MatrixError.
     """
-    path = _find(name)
+    path = find_matrix(name)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +185,8 @@ def load_matrix(name: str) -> Matrix:
     try:
         return Matrix.model_validate(value)
     except ValidationError as error:
-        raise MatrixError("\n".join(_explain(path, node, problem) for problem in error.errors())) from None
+        problems = [problem for problem in error.errors() if "literal['all']" not in problem["loc"]]
+        raise MatrixError("\n".join(_explain(path, node, problem) for problem in problems)) from None
 
 
 def shipped_matrices() -> Path:
@@ -93,7 +196,8 @@ def shipped_matrices() -> Path:
     return inside if inside.is_dir() else package.parent / "matrices"
 
 
-def _find(name: str) -> Path:
+def find_matrix(name: str) -> Path:
+    """The path of the matrix file ``name``: a path, or the bare name of a shipped one. Raises MatrixError."""
     path = Path(name)
     if path.exists() or path.name != name:
         return path
@@ -106,11 +210,15 @@ def _find(name: str) -> Path:
 
 def _explain(path: Path, node: yaml.Node | None, problem: Mapping[str, Any]) -> str:
     """'matrices/mine.yaml:3: layouts[0]: no such axis ...'."""
-    place = [part for part in problem["loc"] if isinstance(part, str | int)]
-    key = "".join(f"[{part}]" if isinstance(part, int) else part for part in place)
+    # the branches of a union are no part of the file
+    place = [
+        part for part in problem["loc"] if not (isinstance(part, str) and ("[" in part or part == "literal['all']"))
+    ]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     message = {
         "missing": f"the key is missing (it must be one of the top-level keys: {', '.join(Matrix.model_fields)})",
         "extra_forbidden": f"no such key; the keys are {', '.join(Matrix.model_fields)}",
+        "list_type": "a list is wanted here" + (", or all" if place == ["layouts"] else ""),
         "model_type": "a matrix file is a mapping with the key layouts, and is empty or something else here",
     }.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
     return f"{path}:{_line(node, place)}: {key + ': ' if key else ''}{message}"

@@ -1,14 +1,16 @@
 """The pool: warm, isolated ranks.
 
-A server process imports torch once. Every task gets fresh ranks, forked from the server in milliseconds, which nothing
-outlives: whether they finish, raise, are killed or stop answering, all of them are gone when ``Pool.run`` returns.
+A server process imports torch once. Teams of ranks are forked from it in milliseconds. A team may run several tasks, one after
+the other, so that what a layout has warmed up (process groups, caches of DTensor) serves all its cells. The first task that
+raises, is killed or stops answering ends its team: all ranks are gone before the next task starts, in a fresh one.
 
 ::
 
     this process --start--> fork server (torch imported, one thread, idle)
-         ^                     |  fork, once per rank
-         |                     v
-         +------- answers -- rank 0, rank 1, ...   (own pipe, own log file, one scratch folder)
+      |      ^                 |  fork, once per rank
+      |      |                 v
+      |      +--- answers -- rank 0, rank 1, ...   (own pipe, own log file, one scratch folder)
+      +---------- tasks ------^
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ndcheck.conformance.engines import Refused
 
@@ -63,61 +65,90 @@ class _Answer:
 
 
 class Pool:
-    """Runs tasks on sets of ranks. One at a time: ranks are what is parallel here."""
+    """Makes teams of ranks."""
 
     def __init__(self, preload: str = "ndcheck.conformance.warm"):
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([preload])
 
+    def team(self, world_size: int) -> Team:
+        """A fresh team of ``world_size`` ranks."""
+        return Team(self._context, world_size)
+
     def run(self, task: Task[T], world_size: int, time_limit: float) -> list[T] | Failure:
-        """Run ``task`` on ``world_size`` ranks; their results in rank order, or what went wrong.
-
-        ``time_limit``: seconds from the first rank's start to the last answer.
-        """
-        with TemporaryDirectory(prefix="ndcheck-", ignore_cleanup_errors=True) as scratch:
-            ranks = _Ranks(self._context, task, world_size, Path(scratch))
-            try:
-                return ranks.results(time_limit)
-            finally:
-                ranks.end()
+        """Run one task on a team of its own; see ``Team.run``."""
+        team = self.team(world_size)
+        try:
+            return team.run(task, time_limit)
+        finally:
+            team.end()
 
 
-class _Ranks(Generic[T]):
-    """The processes of one task."""
+class Team:
+    """A set of ranks, alive until a task fails or ``end`` is called."""
 
-    def __init__(self, context: Any, task: Task[T], world_size: int, scratch: Path):
-        self.scratch = scratch
+    def __init__(self, context: Any, world_size: int):
         self.processes: list[BaseProcess] = []
-        self.pipes: dict[Connection, int] = {}
+        self.pipes: list[Connection] = []
+        self.waiting: dict[Connection, int] = {}
         self.answers: dict[int, _Answer] = {}
+        self._folder = TemporaryDirectory(prefix="ndcheck-", ignore_cleanup_errors=True)
+        self.scratch = Path(self._folder.name)
         try:
             for rank in range(world_size):
                 with _interrupt_deferred():
-                    self._start(context, task, rank)
+                    self._start(context, rank)
         except BaseException:
             self.end()
             raise
 
-    def _start(self, context: Any, task: Task[T], rank: int) -> None:
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_rank_main, args=(task, rank, self.scratch, theirs), daemon=True)
-        self.pipes[ours] = rank
+    @property
+    def alive(self) -> bool:
+        """Whether it can run another task."""
+        return bool(self.processes)
+
+    def _start(self, context: Any, rank: int) -> None:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_rank_main, args=(rank, self.scratch, theirs), daemon=True)
+        self.pipes.append(ours)
         process.start()
         self.processes.append(process)
         theirs.close()  # the rank's copy is then the only one, and its death closes the pipe
 
-    def results(self, time_limit: float) -> list[T] | Failure:
-        """Wait for every rank's answer."""
+    def run(self, task: Task[T], time_limit: float) -> list[T] | Failure:
+        """Run ``task`` on every rank; their results in rank order, or what went wrong, and then the team has ended.
+
+        ``time_limit``: seconds until the last answer.
+        """
+        assert self.alive, "a task that failed has ended this team"
+        finished = False
+        try:
+            self.answers.clear()
+            self.waiting = {pipe: rank for rank, pipe in enumerate(self.pipes)}
+            for pipe in self.pipes:
+                self._tell(pipe, task)
+            outcome: list[T] | Failure = self._outcome(time_limit)
+            finished = not isinstance(outcome, Failure)
+            return outcome
+        finally:
+            if not finished:
+                self.end()
+
+    def _tell(self, pipe: Connection, task: Task[T]) -> None:
+        with suppress(ConnectionError):  # the rank has died; its silence is noticed when answers are collected
+            pipe.send(task)
+
+    def _outcome(self, time_limit: float) -> list[T] | Failure:
         self._collect(time.monotonic() + time_limit)
         if any(answer.kind != "done" for answer in self.answers.values()):
             self._collect(time.monotonic() + SETTLE_SECONDS, stop_at_failure=False)
             return self._cause()
-        if self.pipes:
+        if self.waiting:
             return self._hang(time_limit)
         return [self.answers[rank].value for rank in sorted(self.answers)]
 
     def end(self) -> None:
-        """Kill whatever still runs, and wait until it is gone."""
+        """Kill whatever still runs, wait until it is gone, and remove its folder."""
         for process in self.processes:
             process.kill()
         for process in self.processes:
@@ -125,19 +156,20 @@ class _Ranks(Generic[T]):
             process.close()
         for pipe in self.pipes:
             pipe.close()
+        self.processes.clear()
+        self.pipes.clear()
+        self._folder.cleanup()
 
     def _collect(self, deadline: float, stop_at_failure: bool = True) -> None:
         """Take answers until all are in, ``deadline`` passes or, if ``stop_at_failure``, a rank fails."""
-        while self.pipes:
-            ready = wait(list(self.pipes), timeout=max(0.0, deadline - time.monotonic()))
+        while self.waiting:
+            ready = wait(list(self.waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 return
             for pipe in ready:
                 assert isinstance(pipe, Connection)
-                rank = self.pipes[pipe]
+                rank = self.waiting.pop(pipe)
                 self.answers[rank] = self._answer(pipe, rank)
-                del self.pipes[pipe]
-                pipe.close()
             if stop_at_failure and any(answer.kind != "done" for answer in self.answers.values()):
                 return
 
@@ -168,7 +200,7 @@ class _Ranks(Generic[T]):
         return Failure(first.kind, first.reason, first.details)
 
     def _hang(self, time_limit: float) -> Failure:
-        silent = sorted(self.pipes.values())
+        silent = sorted(self.waiting.values())
         for rank in silent:
             pid = self.processes[rank].pid
             assert pid is not None, "it was started"
@@ -203,8 +235,8 @@ def _interrupt_deferred() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _rank_main(task: Task[Any], rank: int, scratch: Path, pipe: Connection) -> None:
-    """The life of a rank: run the task, tell what came of it."""
+def _rank_main(rank: int, scratch: Path, pipe: Connection) -> None:
+    """The life of a rank: run tasks, tell what came of each, until one fails or nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent ends the ranks
     threading.Thread(target=_die_with_parent, daemon=True).start()
     with (scratch / f"rank{rank}.log").open("w") as log:
@@ -212,15 +244,25 @@ def _rank_main(task: Task[Any], rank: int, scratch: Path, pipe: Connection) -> N
         os.dup2(log.fileno(), 2)
         faulthandler.enable(log)
         faulthandler.register(signal.SIGUSR1, log)
-        try:
-            answer = _Answer("done", task(rank, scratch))
-        except Refused as refusal:
-            answer = _Answer("refused", reason=str(refusal))
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            answer = _Answer("crashes", reason=f"rank {rank} raised {text}", details=traceback.format_exc())
-        pipe.send(answer)
-        sys.stdout.flush()
+        answer = _Answer("done")
+        while answer.kind == "done":
+            try:
+                task: Task[Any] = pipe.recv()
+            except EOFError:
+                return
+            answer = _attempt(task, rank, scratch)
+            pipe.send(answer)
+            sys.stdout.flush()
+
+
+def _attempt(task: Task[Any], rank: int, scratch: Path) -> _Answer:
+    try:
+        return _Answer("done", task(rank, scratch))
+    except Refused as refusal:
+        return _Answer("refused", reason=str(refusal))
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+        return _Answer("crashes", reason=f"rank {rank} raised {text}", details=traceback.format_exc())
 
 
 def _die_with_parent() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -14,27 +14,43 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Record:
-    """A rank's account of a whole run.
+    """A rank's account of a run, or of the part of it after it was resumed.
 
     ``coordinates``
         axis -> the rank's index along it
+    ``first_step``
+        number of the first step that this record is about: 1, or the one after it was resumed
     ``losses``, ``gradient_norms``
         of the global batch, per step; the norm before any clipping
     ``samples``
-        indices of the samples that this rank read, per step
+        indices of the rows that this rank had a share in, per step
+    ``positions``
+        which tokens of them it had, in its order
+    ``rows_read``
+        rows that it took from the data set itself
     ``gradients``
-        parameter -> whole gradient at step 1, put together from all ranks' pieces, in the order of the forward pass
+        parameter -> whole gradient at the first step, put together from all ranks' pieces, in the order of the forward pass
     ``weights``
         parameter -> whole value after the last step, in the same order
+    ``evaluation_loss``
+        after the last step; None if it was not asked for
+    ``row_parameter``, ``row_gradients``
+        of a baseline, for one parameter: row -> the part of its gradient that this row brings
     ``mesh_constructions``
-        meshes that this process built (cutting a mesh along its axes is not building one)
+        meshes that this process has built in its life (cutting a mesh along its axes is not building one)
     """
 
     rank: int
     coordinates: Mapping[str, int]
+    first_step: int
     losses: tuple[float, ...]
     gradient_norms: tuple[float, ...]
     samples: tuple[tuple[int, ...], ...]
+    positions: tuple[int, ...]
+    rows_read: int
     gradients: Mapping[str, Array]
     weights: Mapping[str, Array]
+    evaluation_loss: float | None
     mesh_constructions: int
+    row_parameter: str | None = None
+    row_gradients: Mapping[int, Array] = field(default_factory=dict)

@@ -13,9 +13,9 @@ What each axis cuts (2 ranks per axis; a rank is named by its index along the ax
 Only dp_replicate and dp_shard make ranks read different samples; cp peers share samples and split
 their tokens; tp peers see the same tokens and split the arithmetic.
 
-Read ``train.py`` first. Then, in any order: ``mesh`` (who talks to whom), ``model`` (same weights
-under every layout), ``data``, ``loss`` (one normalisation for all ranks), ``data_parallel``,
-``context_parallel``, ``tensor_parallel``, ``gradients``.
+Read ``train.py`` first. Then, in any order: ``mesh`` (who talks to whom), ``model`` and ``experts`` (same weights
+under every layout), ``data`` and ``loader`` (whose rows), ``loss`` (one normalisation for all ranks), ``data_parallel``,
+``context_parallel`` and ``attention``, ``tensor_parallel`` and ``collectives``, ``gradients``, ``checkpoint``.
 """
 
 from __future__ import annotations

@@ -1,84 +1,127 @@
-"""Synthetic token data, and each rank's share of it.
+"""Synthetic data sets: rows by index, or a stream.
 
-One optimizer step of global batch 4, as dp_shard 2 x cp 2 (any tp: tp peers read the same)::
+Labels are made before anything is cut: the label of a position is the token that follows it, wherever that lies::
 
-                   tokens 0-31           tokens 32-63
-      sample 0    dp_shard 0, cp 0   |   dp_shard 0, cp 1
-      sample 1    dp_shard 0, cp 0   |   dp_shard 0, cp 1
-      sample 2    dp_shard 1, cp 0   |   dp_shard 1, cp 1
-      sample 3    dp_shard 1, cp 0   |   dp_shard 1, cp 1
+    padded row     prompt p p p | answer a a a a | padding . . .
+       labels      -  -  -  a     a a a -          -  -  -        (-: no part in the loss)
+       positions   0  1  2  3     4 5 6 7          8  9  10
+       documents   0 0 0 0 0 0 0 0                 1 1 1          (padding sees padding only)
 
-Labels are made before a sample is sliced: the label of a slice's last token is the first token of the next slice.
+    packed row     first document  | second       | padding
+       positions   0 1 2 3 4 5 6     0 1 2 3 4      0 1 2
+       documents   0 0 0 0 0 0 0     1 1 1 1 1      2 2 2         (a token sees its own document only)
+
+Prompts and padding are of every length, so counts of label tokens differ from row to row and from slice to slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from ndcheck.trainer.context_parallel import slice_positions
-from ndcheck.trainer.mesh import Mesh
 from ndcheck.trainer.model import IGNORED_LABEL, name_seed
 from ndcheck.trainer.settings import Settings
 
+EVALUATION_ROWS = 13
+"""Rows of the evaluation set: a number that no layout's data ranks divide."""
+
 
 @dataclass(frozen=True)
-class Batch:
-    """A rank's share of one optimizer step: B samples, S / cp tokens of each.
+class Rows:
+    """B whole rows of the data set.
 
-    ``samples``: B indices into the data set. ``input_ids``, ``labels``: int64 [B, S / cp], ``labels`` shifted.
-    ``position_ids``: int64 [1, S / cp], positions in the whole sample.
+    ``samples``: their indices. ``input_ids``, ``labels`` (shifted), ``position_ids`` (in the document),
+    ``documents`` (number of the document in the row): int64 [B, S].
     """
 
     samples: tuple[int, ...]
     input_ids: Tensor
     labels: Tensor
     position_ids: Tensor
+    documents: Tensor
 
-    def micro_batches(self, count: int) -> Iterator[Batch]:
-        """Cut into ``count`` parts of equally many samples."""
-        size = len(self.samples) // count
-        for start in range(0, len(self.samples), size):
-            part = slice(start, start + size)
-            yield Batch(self.samples[part], self.input_ids[part], self.labels[part], self.position_ids)
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All of [B, S]."""
+        return self.input_ids, self.labels, self.position_ids, self.documents
+
+    def take(self, start: int, stop: int) -> Rows:
+        """Rows ``start`` to ``stop`` of these."""
+        part = slice(start, stop)
+        return Rows(self.samples[part], *(tensor[part] for tensor in self.tensors))
 
 
-def make_sample(index: int, *, seed: int, sequence_length: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Sample ``index``: (input_ids, labels), int64 [S] each.
+def join(rows: list[Rows]) -> Rows:
+    """All of ``rows``, one after the other."""
+    samples = tuple(sample for part in rows for sample in part.samples)
+    return Rows(samples, *(torch.cat(column) for column in zip(*(part.tensors for part in rows), strict=True)))
 
-    A prompt of up to 3/4 and padding of up to 1/4 of the tokens have no labels, so counts of label tokens
-    differ from sample to sample and from slice to slice. Padding is on the right: under
-    a causal mask no token sees it.
-    """
-    generator = torch.Generator().manual_seed(name_seed(f"{seed}:sample:{index}"))
-    tokens = torch.randint(1, vocabulary, (sequence_length + 1,), generator=generator)
-    prompt = int(torch.randint(0, sequence_length * 3 // 4 + 1, (), generator=generator))
-    padding = int(torch.randint(0, sequence_length // 4 + 1, (), generator=generator))
+
+@dataclass
+class MapDataset:
+    """Rows by index. ``rows_read`` counts them: with a dispatcher, only rank 0 reads."""
+
+    settings: Settings
+    vocabulary: int
+    split: str = "train"
+    rows_read: int = field(default=0, init=False)
+
+    def __len__(self) -> int:
+        return self.settings.samples if self.split == "train" else EVALUATION_ROWS
+
+    def __getitem__(self, index: int) -> Rows:
+        self.rows_read += 1
+        return make_row(index, self.settings, self.vocabulary, self.split)
+
+
+@dataclass
+class StreamDataset:
+    """The same rows, one after the other: no length, no index."""
+
+    source: MapDataset
+
+    def __iter__(self) -> Iterator[Rows]:
+        return (self.source[index] for index in range(len(self.source)))
+
+
+def make_row(index: int, settings: Settings, vocabulary: int, split: str = "train") -> Rows:
+    """Row ``index`` of the data set, the same in every process."""
+    generator = torch.Generator().manual_seed(name_seed(f"{settings.seed}:{split}:{index}"))
+    length = settings.sequence_length
+    tokens = torch.randint(1, vocabulary, (length + 1,), generator=generator)
+    padding = _draw(0, length // 4, generator)
     input_ids, labels = tokens[:-1].clone(), tokens[1:].clone()
-    end = sequence_length - padding
-    input_ids[end:] = 0
-    labels[:prompt] = IGNORED_LABEL
-    labels[end:] = IGNORED_LABEL
-    return input_ids, labels
+    position_ids, documents = torch.empty(length, dtype=torch.int64), torch.empty(length, dtype=torch.int64)
+    bounds = [0, *_cuts(length - padding, settings.rows == "packed", generator), length - padding]
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        documents[start:stop] = number
+        position_ids[start:stop] = torch.arange(stop - start)
+        labels[start : start + _draw(0, (stop - start) * 3 // 4, generator)] = IGNORED_LABEL
+        labels[stop - 1] = IGNORED_LABEL  # what follows is another document, or padding
+    end = bounds[-1]
+    input_ids[end:], labels[end:], documents[end:] = 0, IGNORED_LABEL, len(bounds) - 1
+    position_ids[end:] = torch.arange(padding) if settings.rows == "packed" else torch.arange(end, length)
+    return Rows((index,), *(tensor[None] for tensor in (input_ids, labels, position_ids, documents)))
 
 
-def batches(settings: Settings, vocabulary: int, mesh: Mesh) -> Iterator[Batch]:
-    """This rank's share of every optimizer step, ``settings.steps`` of them."""
-    size = settings.per_rank_batch(mesh.layout)
-    for step in range(settings.steps):
-        first = step * settings.global_batch + mesh.data_rank * size
-        yield read(settings, vocabulary, mesh, range(first, first + size))
+def blank_row(settings: Settings) -> Rows:
+    """A row that is all padding, for a data rank that has none: it takes part in every collective, and adds nothing."""
+    zeros = torch.zeros(1, settings.sequence_length, dtype=torch.int64)
+    positions = torch.arange(settings.sequence_length)[None]
+    return Rows((), zeros, torch.full_like(zeros, IGNORED_LABEL), positions, zeros.clone())
 
 
-def read(settings: Settings, vocabulary: int, mesh: Mesh, samples: range) -> Batch:
-    """This rank's slice of ``samples``, on its device."""
-    rows = [
-        make_sample(index, seed=settings.seed, sequence_length=settings.sequence_length, vocabulary=vocabulary)
-        for index in samples
-    ]
-    positions = slice_positions(settings.sequence_length, mesh.layout.cp, mesh.index("cp"))
-    input_ids, labels = (torch.stack(column)[:, positions].to(mesh.device) for column in zip(*rows, strict=True))
-    return Batch(tuple(samples), input_ids, labels, positions[None].to(mesh.device))
+def _cuts(length: int, packed: bool, generator: torch.Generator) -> list[int]:
+    """Where documents begin, the first one apart: up to three cuts, documents of at least 4 tokens."""
+    if not packed:
+        return []
+    return sorted({_draw(1, length // 4 - 1, generator) * 4 + _draw(0, 3, generator) for _ in range(3)})
+
+
+def _draw(low: int, high: int, generator: torch.Generator) -> int:
+    """A whole number from ``low`` to ``high``, both included."""
+    return int(torch.randint(low, max(low, high) + 1, (), generator=generator))

@@ -17,31 +17,42 @@ Gradients are *summed*, not averaged: the loss is already divided by the label t
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from ndcheck.layout import Layout
 from ndcheck.trainer.mesh import Mesh
+from ndcheck.trainer.settings import Settings
 
 
-def shard_parameters(model: nn.Module, mesh: Mesh) -> None:
+def shard_parameters(network: nn.Module, mesh: Mesh, settings: Settings) -> None:
     """Shard every parameter over dp_shard x cp, one unit per decoder layer; nothing happens at degree 1."""
     fsdp = mesh.fsdp_mesh()
     if fsdp is None:
         return
-    for layer in cast(nn.ModuleList, model.get_submodule("model.layers")):
-        fully_shard(layer, mesh=fsdp)
-    fully_shard(model, mesh=fsdp)
-    for module in model.modules():
+    options: dict[str, Any] = {"mesh": fsdp, "reshard_after_forward": settings.reshard_after_forward}
+    if settings.precision == "mixed":
+        options["mp_policy"] = mixed_precision()
+    if settings.cpu_offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda")
+    for layer in cast(nn.ModuleList, network.get_submodule("model.layers")):
+        fully_shard(layer, **options)
+    fully_shard(network, **options)
+    for module in network.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(gradient_divisor(mesh.layout))
             # without it FSDP hands the factor to the backend, and gloo cannot scale
             module.set_force_sum_reduction_for_comms(True)
+
+
+def mixed_precision() -> MixedPrecisionPolicy:
+    """Weights at rest and sums of gradients in float32, all between in bfloat16."""
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
 def gradient_divisor(layout: Layout) -> float:
@@ -49,12 +60,12 @@ def gradient_divisor(layout: Layout) -> float:
     return 1.0
 
 
-def all_reduce_gradients(model: nn.Module, mesh: Mesh) -> None:
+def all_reduce_gradients(network: nn.Module, mesh: Mesh) -> None:
     """Sum gradients over dp_replicate where FSDP does not: when nothing is sharded."""
     if mesh.fsdp_mesh() is not None:
         return
     for group in mesh.groups("dp_replicate"):
-        for parameter in model.parameters():
+        for parameter in network.parameters():
             dist.all_reduce(local(parameter.grad), group=group)
 
 

@@ -28,11 +28,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ndcheck.layout import Layout
 
-DATA_AXES = ("dp_replicate", "dp_shard", "cp")
+DATA_AXES: tuple[str, ...] = ("dp_replicate", "dp_shard", "cp")
 """Axes whose ranks hold different label tokens: sums over tokens run along all of them."""
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 """Device type -> communication backend."""
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -90,22 +92,26 @@ class Mesh:
 
 @contextmanager
 def open_mesh(
-    layout: Layout, rank: int, rendezvous: Path, *, device_type: str = "cpu", timeout: timedelta = timedelta(minutes=5)
+    layout: Layout,
+    rank: int,
+    rendezvous: Path,
+    *,
+    device: torch.device = CPU,
+    timeout: timedelta = timedelta(minutes=5),
 ) -> Iterator[Mesh]:
     """Connect this process to the others of ``layout`` and build the mesh; disconnect at the end.
 
     ``rendezvous`` is a path at which no file exists yet, the same for all ranks; it must be on a file
     system that all of them see. A file needs no port, so runs side by side cannot collide.
-    ``timeout`` bounds each collective. On CUDA, rank r takes device r: all ranks are on one machine.
+    ``timeout`` bounds each collective. ``device`` is this rank's own: all ranks are on one machine.
     """
-    device = torch.device(device_type, rank) if device_type == "cuda" else torch.device(device_type)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if layout.world_size == 1:
         yield Mesh(layout, rank, device, None)
         return
     dist.init_process_group(
-        BACKENDS[device_type],
+        BACKENDS[device.type],
         init_method=rendezvous.absolute().as_uri(),
         rank=rank,
         world_size=layout.world_size,
@@ -114,7 +120,7 @@ def open_mesh(
     )
     try:
         yield Mesh(
-            layout, rank, device, init_device_mesh(device_type, layout.mesh_shape, mesh_dim_names=layout.mesh_axes)
+            layout, rank, device, init_device_mesh(device.type, layout.mesh_shape, mesh_dim_names=layout.mesh_axes)
         )
     finally:
         dist.destroy_process_group()

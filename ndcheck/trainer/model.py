@@ -9,12 +9,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch.utils.checkpoint import checkpoint
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from ndcheck.trainer.experts import replace_experts
+from ndcheck.trainer.precision import compute_in
 
 IGNORED_LABEL = -100
 """Label of a token that has no part in the loss (torch's own convention)."""
@@ -26,40 +41,61 @@ class Family:
 
     config_class: type
     model_class: type
-    shape: Mapping[str, int | bool]
+    shape: Mapping[str, Any]
 
     @property
     def heads(self) -> int:
         """Number of attention heads."""
-        return self.shape["num_attention_heads"]
+        return int(self.shape["num_attention_heads"])
 
     @property
     def kv_heads(self) -> int:
         """Number of key-value heads."""
-        return self.shape["num_key_value_heads"]
+        return int(self.shape["num_key_value_heads"])
 
     @property
     def vocabulary(self) -> int:
         """Number of token ids."""
-        return self.shape["vocab_size"]
+        return int(self.shape["vocab_size"])
 
+
+# grouped queries everywhere: two query heads share a key-value head
+SHAPE: Mapping[str, Any] = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
 
 FAMILIES: Mapping[str, Family] = {
-    # grouped queries: two query heads share a key-value head
-    "llama": Family(
-        LlamaConfig,
-        LlamaForCausalLM,
+    "llama": Family(LlamaConfig, LlamaForCausalLM, SHAPE),
+    # one matrix is embedding and LM head
+    "llama-tied": Family(LlamaConfig, LlamaForCausalLM, {**SHAPE, "tie_word_embeddings": True}),
+    # queries and keys are normed head by head: every tp rank sees a part of what those norms' weights do
+    "qwen3": Family(Qwen3Config, Qwen3ForCausalLM, SHAPE),
+    # norms scale by 1 + weight, four a layer; scores and logits are squashed; every other layer sees a window; tied
+    "gemma2": Family(
+        Gemma2Config,
+        Gemma2ForCausalLM,
         {
-            "vocab_size": 256,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "head_dim": 8,
-            "max_position_embeddings": 512,
-            "tie_word_embeddings": False,
-        },
+            **SHAPE,
+            "tie_word_embeddings": True,
+            "sliding_window": 24,
+            "query_pre_attn_scalar": 8,
+            "attn_logit_softcapping": 5.0,
+        }
+        | {"final_logit_softcapping": 10.0},
+    ),
+    # a router sends each token to 2 of 8 experts
+    "mixtral": Family(
+        MixtralConfig,
+        MixtralForCausalLM,
+        {**SHAPE, "intermediate_size": 64, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
     ),
 }
 
@@ -80,8 +116,19 @@ def build_model(name: str, *, seed: int, dtype: torch.dtype, device: torch.devic
     kind = family(name)
     config = kind.config_class(**kind.shape, attn_implementation=attention, use_cache=False)
     model = cast(nn.Module, kind.model_class(config)).to(device=device, dtype=dtype)
+    replace_experts(model)
     draw_weights(model, seed)
     return model.train()
+
+
+def recompute_layers(model: nn.Module, precision: str) -> None:
+    """Activation checkpointing: keep each decoder layer's input only, and run the layer again in the backward pass."""
+
+    def contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+        return nullcontext(), compute_in(precision)  # the second run has left the context of the first
+
+    for layer in cast(nn.ModuleList, model.get_submodule("model.layers")):
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=contexts)
 
 
 @torch.no_grad()
@@ -91,6 +138,7 @@ def draw_weights(model: nn.Module, seed: int) -> None:
     So a parameter's values depend on nothing but ``seed``, its name and its shape: not on the layout, nor on
     how many others were drawn before it, nor on the type (they are drawn in float64 and rounded).
     Matrices get the variance 1 / columns, which keeps activations near 1; vectors (norm scales) lie around 1.
+    A matrix under two names (tied) is drawn once, under the first.
     """
     for name, parameter in model.named_parameters():
         generator = torch.Generator().manual_seed(name_seed(f"{seed}:{name}"))

@@ -18,8 +18,9 @@ DTYPES: Mapping[str, torch.dtype] = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
+    "mixed": torch.float32,
 }
-"""Name of a precision -> torch's type."""
+"""Name of a precision -> torch's type of the weights."""
 
 
 class KeepFloat64(TorchFunctionMode):

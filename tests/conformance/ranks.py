@@ -75,6 +75,29 @@ def misbehave(manner: str) -> None:
         raise Refused("sdpa with softcap is not supported")
     if manner == "hang":
         wait_for_ever()
+    if manner == "loop":
+        while True:
+            pass
+    if manner == "memory":
+        bytearray(2**62)
+    if manner == "skip":
+        skip_a_collective()
+
+
+def skip_a_collective() -> None:
+    """From now on, the first all-reduce of the trainer is not taken part in: the others wait for this rank in it."""
+    from ndcheck.trainer.mesh import Mesh
+
+    original = Mesh.all_reduce
+    skipped = []
+
+    def all_reduce(self: Mesh, tensor: object, *axes: str) -> object:
+        if not skipped:
+            skipped.append(axes)
+            return tensor
+        return original(self, tensor, *axes)  # type: ignore[arg-type]
+
+    Mesh.all_reduce = all_reduce  # type: ignore[assignment,method-assign]
 
 
 @dataclass(frozen=True)
@@ -83,8 +106,8 @@ class Sabotage:
 
     manners: Mapping[str, str]
 
-    def __call__(self, job: Job, rank: int, scratch: Path) -> Record:
-        if job.cell.id in self.manners and rank == job.cell.layout.world_size - 1:
+    def __call__(self, job: Job, rank: int, scratch: Path) -> Record | None:
+        if job.cell.id in self.manners and rank == job.layout.world_size - 1:
             misbehave(self.manners[job.cell.id])
         return run_job(job, rank, scratch)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from ndcheck.conformance.cells import Cell
 from ndcheck.conformance.faults import FAULTS, seeded
 from ndcheck.conformance.observe import forward_order, whole
 from ndcheck.layout import Layout
@@ -40,13 +41,14 @@ def test_whole_is_a_copy_in_float64():
 
 def test_a_fault_is_gone_after_its_context():
     layout = Layout(dp_shard=2)
+    cell = Cell(layout)
     original = data_parallel.gradient_divisor
-    with seeded("gradients_not_averaged_over_dp_shard", layout):
+    with seeded("gradients_not_averaged_over_dp_shard", cell):
         assert data_parallel.gradient_divisor(layout) == 0.5
     assert data_parallel.gradient_divisor is original
-    with seeded("gradients_not_averaged_over_dp_shard", Layout(tp=2)):
+    with seeded("gradients_not_averaged_over_dp_shard", Cell(Layout(tp=2))):
         assert data_parallel.gradient_divisor is original
-    with seeded(None, layout):
+    with seeded(None, cell):
         assert data_parallel.gradient_divisor is original
 
 
@@ -54,4 +56,6 @@ def test_every_fault_says_what_it_is():
     for name, fault in FAULTS.items():
         assert fault.name == name
         assert fault.description.endswith(".")
+        assert "\n" not in fault.description
+        assert fault.touches(fault.example())
         assert fault.axes

@@ -30,9 +30,24 @@ def test_ranks_are_warm_and_have_one_thread(pool, time_limit):
     assert pool.run(ranks.threads, 1, time_limit) == [1]
 
 
-def test_a_task_sees_nothing_of_the_one_before(pool, time_limit):
+def test_a_fresh_team_sees_nothing_of_the_one_before(pool, time_limit):
     assert pool.run(ranks.leave_a_mark, 1, time_limit) == [(False, [])]
     assert pool.run(ranks.leave_a_mark, 1, time_limit) == [(False, [])]
+
+
+def test_a_team_runs_task_after_task_until_one_fails(pool, time_limit, tmp_path):
+    one = pool.team(1)
+    assert one.run(ranks.leave_a_mark, time_limit) == [(False, [])]
+    assert one.run(ranks.square, time_limit) == [0]
+    assert one.run(ranks.leave_a_mark, time_limit) == [(True, ["mark0"])], "the same process"
+    one.end()
+    team = pool.team(2)
+    pids = [process.pid for process in team.processes]
+    outcome = team.run(ranks.Misbehave("raise", tmp_path), time_limit)
+    assert isinstance(outcome, Failure)
+    assert not team.alive
+    assert all(map(gone, pids))
+    assert not team.scratch.exists()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ndcheck.layout import Layout
-from ndcheck.trainer import context_parallel, gradients, train
+from ndcheck.trainer import context_parallel, gradients, loader, loss, train
+from ndcheck.trainer.data import MapDataset
 from ndcheck.trainer.data_parallel import local
 from ndcheck.trainer.mesh import Mesh, open_mesh
 from ndcheck.trainer.settings import Settings
@@ -77,41 +77,82 @@ class SlicedAttention:
     heads: int
     kv_heads: int
     length: int
+    changes: dict
+    documents: tuple[int, ...]
+    window: int | None
+    softcap: float | None
 
     def __call__(self, rank: int, scratch: Path) -> list:
-        size = self.length // self.cp
-        mine = slice(rank * size, (rank + 1) * size)
+        settings = Settings(sequence_length=self.length, **self.changes)
+        mine = context_parallel.slice_positions(settings, self.cp, rank)
         query, key, value, weight = attention_inputs(self.heads, self.kv_heads, self.length)
         parts = [tensor[:, :, mine].clone().requires_grad_() for tensor in (query, key, value)]
+        documents = torch.tensor([self.documents, [0] * self.length])
         with opened(Layout(cp=self.cp), rank, scratch) as mesh:
-            attend = context_parallel.GatheredAttention(mesh.groups("cp")[0], mesh, self.length)
-            output, _ = attend(torch.nn.Identity(), *parts, None, scaling=0.5)
+            attend = context_parallel.SlicedAttention(mesh, settings)
+            options = {"scaling": 0.5, "sliding_window": self.window, "softcap": self.softcap}
+            output, _ = attend(torch.nn.Identity(), *parts, None, documents=documents, **options)
             (output * weight[:, mine]).sum().backward()
-        return [output.detach().numpy(), *(part.grad.numpy() for part in parts)]
+        return [mine.numpy(), output.detach().numpy(), *(part.grad.numpy() for part in parts)]
 
 
 @dataclass(frozen=True)
 class LocalPieces:
-    """Shapes of the pieces that this rank holds, of parameters and of their gradients, and the norm of the gradient."""
+    """The pieces that this rank holds, shapes of their gradients, and the norm of the gradient."""
 
     layout: Layout
 
     def __call__(self, rank: int, scratch: Path) -> tuple[dict, dict, float]:
-        settings = Settings(steps=1)
         with opened(self.layout, rank, scratch) as mesh:
-            network = train.build(settings, mesh)
-            held = {name: local(parameter).numpy(force=True).copy() for name, parameter in network.named_parameters()}
-            for step in train.train(network, settings, mesh):
-                norm = step.gradient_norm.item()
-                shapes = {name: tuple(local(parameter.grad).shape) for name, parameter in network.named_parameters()}
-        return held, shapes, norm
+            run = train.build(Settings(), mesh)
+            parameters = dict(run.network.named_parameters())
+            held = {name: local(parameter).numpy(force=True).copy() for name, parameter in parameters.items()}
+            step = next(train.train(run))
+            shapes = {name: tuple(local(parameter.grad).shape) for name, parameter in parameters.items()}
+        return held, shapes, step.gradient_norm.item()
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What this rank's loader gives it, micro-batch by micro-batch, and how many rows it has read itself."""
+
+    layout: Layout
+    settings: Settings
+
+    def __call__(self, rank: int, scratch: Path) -> tuple[list, int]:
+        with opened(self.layout, rank, scratch) as mesh:
+            dataset = MapDataset(self.settings, 256)
+            batches = list(loader.load(dataset, mesh, even=self.settings.even_batches))
+        fields = ("input_ids", "labels", "position_ids", "documents")
+        rows = [(batch.samples, {name: getattr(batch, name).tolist() for name in fields}) for batch in batches]
+        return rows, dataset.rows_read
+
+
+@dataclass(frozen=True)
+class ParallelLoss:
+    """The loss of logits of which this rank holds a part of the vocabulary, and its gradient."""
+
+    tp: int
+    labels: tuple[int, ...]
+
+    def __call__(self, rank: int, scratch: Path) -> tuple[float, list]:
+        logits = loss_logits(len(self.labels)).chunk(self.tp, dim=-1)[rank].clone().requires_grad_()
+        with opened(Layout(tp=self.tp), rank, scratch) as mesh:
+            total = loss.parallel_cross_entropy(logits, torch.tensor(self.labels), mesh.groups("tp")[0])
+            total.backward()
+        return total.item(), logits.grad.tolist()
+
+
+def loss_logits(tokens: int) -> Tensor:
+    """float64 [T, 8], with large values: exp of them alone would overflow."""
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(tokens, 8, generator=generator, dtype=torch.float64) * 3 + 800
 
 
 def one_step_gradients(settings: Settings) -> tuple[dict[str, Tensor], float]:
     """Gradients of step 1 in one process, and the norm that the trainer reports."""
-    with tempfile.TemporaryDirectory() as scratch, opened(Layout(), 0, Path(scratch)) as mesh:
-        network = train.build(settings, mesh)
-        step = next(train.train(network, settings, mesh))
-        found = {name: parameter.grad.clone() for name, parameter in network.named_parameters()}
-    assert gradients.gradient_norm(network) == step.gradient_norm
+    run = train.build(settings, alone())
+    step = next(train.train(run))
+    found = {name: parameter.grad.clone() for name, parameter in run.network.named_parameters()}
+    assert gradients.gradient_norm(run.network) == step.gradient_norm
     return found, step.gradient_norm.item()

@@ -1,91 +1,81 @@
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 
 import pytest
 import torch
 
-from ndcheck.layout import Layout, layouts
-from ndcheck.trainer.data import Batch, batches, make_sample
-from ndcheck.trainer.mesh import Mesh
+from ndcheck.trainer.data import EVALUATION_ROWS, MapDataset, StreamDataset, blank_row, join, make_row
 from ndcheck.trainer.settings import Settings
 
-VOCABULARY = 256
-AXES = ("dp_replicate", "dp_shard", "cp", "tp")
+PADDED, PACKED = Settings(), Settings(rows="packed")
 
 
-def shares(layout: Layout, settings: Settings) -> dict[tuple[int, int, int, int], list[Batch]]:
-    """Coordinates of each rank -> its batches. Reading needs no communication, so one process can be every rank."""
-    found = {}
-    for rank in range(layout.world_size):
-        mesh = Mesh(layout, rank, torch.device("cpu"), None)
-        found[tuple(mesh.index(axis) for axis in AXES)] = list(batches(settings, VOCABULARY, mesh))
-    return found
+def flat(index: int, settings: Settings) -> list[torch.Tensor]:
+    return [tensor[0] for tensor in make_row(index, settings, 256).tensors]
 
 
-@pytest.mark.parametrize("layout", list(layouts(8, AXES)), ids=str)
-def test_shares_put_together_are_the_global_batch(layout):
-    settings = Settings(steps=2)
-    whole = shares(Layout(), settings)[0, 0, 0, 0]
-    parts = shares(layout, settings)
-    data_ranks = list(itertools.product(range(layout.dp_replicate), range(layout.dp_shard)))
-    for step, expected in enumerate(whole):
-        for tp in range(layout.tp):
-            for field in ("input_ids", "labels"):
-                rows = [
-                    torch.cat([getattr(parts[r, s, cp, tp][step], field) for cp in range(layout.cp)], dim=1)
-                    for r, s in data_ranks
-                ]
-                assert torch.equal(torch.cat(rows), getattr(expected, field))
-            positions = [parts[0, 0, cp, tp][step].position_ids for cp in range(layout.cp)]
-            assert torch.cat(positions, dim=1).tolist() == [list(range(64))]
-            read = [sample for r, s in data_ranks for sample in parts[r, s, 0, tp][step].samples]
-            assert read == list(range(step * 16, (step + 1) * 16))
+@pytest.mark.parametrize("settings", [PADDED, PACKED], ids=["padded", "packed"])
+def test_a_label_is_the_token_that_follows_in_the_same_document(settings):
+    labelled = 0
+    for index in range(30):
+        input_ids, labels, _, documents = flat(index, settings)
+        for t in (labels != -100).nonzero().flatten().tolist():
+            labelled += 1
+            assert labels[t] == input_ids[t + 1]
+            assert documents[t] == documents[t + 1]
+    assert labelled > 300
 
 
-def test_a_label_is_the_token_that_follows():
-    for index in range(20):
-        input_ids, labels = make_sample(index, seed=0, sequence_length=64, vocabulary=VOCABULARY)
-        labelled = [t for t in range(63) if labels[t] != -100 and labels[t + 1] != -100]
-        assert labelled
-        assert all(labels[t] == input_ids[t + 1] for t in labelled)
+def test_a_padded_row_is_one_document_and_padding():
+    for index in range(30):
+        input_ids, labels, positions, documents = flat(index, PADDED)
+        assert positions.tolist() == list(range(64))
+        end = int((documents == 0).sum())
+        assert 48 <= end <= 64
+        assert documents.tolist() == [0] * end + [1] * (64 - end)
+        assert not input_ids[end:].any()
+        assert (labels[max(0, end - 1) :] == -100).all()
 
 
-def test_labels_are_one_stretch_between_prompt_and_padding():
-    for index in range(50):
-        input_ids, labels = make_sample(index, seed=3, sequence_length=64, vocabulary=VOCABULARY)
-        places = (labels != -100).nonzero().flatten().tolist()
-        if places:
-            assert places == list(range(places[0], places[-1] + 1))
-            assert (input_ids[places[-1] + 1 :] == 0).all()
-        assert len(places) <= 64
+def test_documents_of_a_packed_row_count_from_zero():
+    several = 0
+    for index in range(30):
+        _, _, positions, documents = flat(index, PACKED)
+        starts = [0, *((documents[1:] != documents[:-1]).nonzero().flatten() + 1).tolist(), 64]
+        several += len(starts) > 3
+        for start, stop in pairwise(starts):
+            assert positions[start:stop].tolist() == list(range(stop - start))
+    assert several > 20
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_label_counts_are_uneven_wherever_a_mean_of_means_could_hide(seed):
-    settings = Settings(seed=seed, steps=1)
-
-    def count(batch: Batch) -> int:
-        return int((batch.labels != -100).sum())
-
-    for layout in (
-        Layout(dp_shard=2),
-        Layout(dp_replicate=2),
-        Layout(cp=2),
-        Layout(dp_shard=4, cp=2),
-        Layout(dp_shard=8),
-    ):
-        holders = {key[:3]: batch for key, (batch,) in shares(layout, settings).items()}
-        counts = [count(batch) for batch in holders.values()]
-        assert len(set(counts)) > 1, f"{layout}: {counts}"
-    (whole,) = shares(Layout(), settings)[0, 0, 0, 0]
-    first, second = map(count, whole.micro_batches(2))
-    assert first != second
+@pytest.mark.parametrize("settings", [PADDED, PACKED], ids=["padded", "packed"])
+def test_label_counts_are_uneven_wherever_a_mean_of_means_could_hide(settings):
+    rows = [make_row(index, settings, 256) for index in range(16)]
+    whole = join(rows)
+    counts = (whole.labels != -100).sum(1)
+    assert len(set(counts.tolist())) > 8
+    for pieces in (whole.labels.chunk(2, dim=0), whole.labels.chunk(2, dim=1), whole.labels.chunk(8, dim=0)):
+        assert len({int((piece != -100).sum()) for piece in pieces}) > len(pieces) // 2
 
 
-def test_micro_batches_cut_the_samples_in_order():
-    (whole,) = shares(Layout(), Settings(steps=1))[0, 0, 0, 0]
-    parts = list(whole.micro_batches(4))
-    assert [part.samples for part in parts] == [tuple(range(n, n + 4)) for n in (0, 4, 8, 12)]
-    assert torch.equal(torch.cat([part.input_ids for part in parts]), whole.input_ids)
-    assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
+def test_rows_are_the_same_everywhere_and_differ_from_each_other():
+    first, again, other = make_row(3, PADDED, 256), make_row(3, PADDED, 256), make_row(4, PADDED, 256)
+    assert torch.equal(first.input_ids, again.input_ids)
+    assert not torch.equal(first.input_ids, other.input_ids)
+    assert not torch.equal(first.input_ids, make_row(3, PADDED, 256, "evaluation").input_ids)
+    assert not torch.equal(first.input_ids, make_row(3, Settings(seed=1), 256).input_ids)
+
+
+def test_a_stream_has_the_rows_of_the_map_and_counts_them():
+    dataset = MapDataset(Settings(samples=5), 256)
+    assert [rows.samples for rows in StreamDataset(dataset)] == [(0,), (1,), (2,), (3,), (4,)]
+    assert dataset.rows_read == 5
+    assert len(MapDataset(PADDED, 256, split="evaluation")) == EVALUATION_ROWS
+
+
+def test_a_blank_row_has_no_sample_and_no_label():
+    row = blank_row(PADDED)
+    assert row.samples == ()
+    assert (row.labels == -100).all()
+    assert row.input_ids.shape == (1, 64)

@@ -5,8 +5,12 @@ from math import exp, log
 import pytest
 import torch
 
-from ndcheck.trainer.loss import global_token_count, summed_cross_entropy
-from tests.trainer.ranks import alone
+from ndcheck.trainer.loss import global_token_count, summed_loss
+from tests.trainer.ranks import ParallelLoss, alone, loss_logits
+
+
+def summed_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return summed_loss(logits, labels, alone(), parallel=False)
 
 
 def test_sum_of_minus_log_probabilities_worked_out_by_hand():
@@ -34,7 +38,7 @@ def test_bfloat16_logits_are_summed_in_float32():
 
 
 def test_count_leaves_out_ignored_labels():
-    assert global_token_count(torch.tensor([[5, -100, 0], [-100, -100, 7]]), alone()).item() == 3
+    assert global_token_count([torch.tensor([[5, -100, 0]]), torch.tensor([[-100, -100, 7]])], alone()).item() == 3
 
 
 def test_one_divisor_for_uneven_parts():
@@ -42,7 +46,20 @@ def test_one_divisor_for_uneven_parts():
     logits = torch.tensor([[0.3, 1.1], [2.0, 0.1], [0.0, 0.7], [1.0, 1.5]], dtype=torch.float64)[None]
     labels = torch.tensor([[0, 1, 0, 1]])
     each = [summed_cross_entropy(logits[:, i : i + 1], labels[:, i : i + 1]).item() for i in range(4)]
-    tokens = global_token_count(labels, alone())
+    tokens = global_token_count([labels], alone())
     parts = [summed_cross_entropy(logits[:, cut], labels[:, cut]) / tokens for cut in (slice(0, 1), slice(1, 4))]
     assert sum(part.item() for part in parts) == pytest.approx(sum(each) / 4, rel=1e-14)
     assert sum(each) / 4 != pytest.approx((each[0] + sum(each[1:]) / 3) / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_a_loss_over_a_cut_vocabulary_is_that_of_the_whole(on_ranks, tp):
+    labels = (0, 3, 7, -100, 4)
+    logits = loss_logits(5).requires_grad_()
+    chosen = torch.tensor([0, 1, 2, 4])
+    expected = -logits.log_softmax(-1)[chosen, torch.tensor([0, 3, 7, 4])].sum()
+    expected.backward()
+    found = on_ranks(ParallelLoss(tp, labels), tp)
+    assert [total for total, _ in found] == pytest.approx([expected.item()] * tp, rel=1e-13)
+    gradient = torch.cat([torch.tensor(part, dtype=torch.float64) for _, part in found], dim=-1)
+    torch.testing.assert_close(gradient, logits.grad, rtol=0, atol=1e-13)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ndcheck.layout import Layout
-from ndcheck.trainer.gradients import gradient_norm, sgd_step
+from ndcheck.trainer.gradients import Optimizer, clip, gradient_norm
 from ndcheck.trainer.model import build_model
 from ndcheck.trainer.settings import Settings
 from tests.trainer.ranks import LocalPieces, one_step_gradients
@@ -21,7 +21,7 @@ def weights() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def baseline() -> tuple[dict[str, torch.Tensor], float]:
-    return one_step_gradients(Settings(steps=1))
+    return one_step_gradients(Settings())
 
 
 ROWS = ("embed_tokens", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")
@@ -53,12 +53,47 @@ def test_each_rank_holds_its_piece_and_the_norm_is_that_of_the_whole(on_ranks, w
         assert norm == pytest.approx(expected_norm, rel=1e-13)
 
 
-def test_sgd_subtracts_the_scaled_gradient():
+def with_gradients() -> torch.nn.Linear:
+    """A layer whose gradient has the norm sqrt(6 x 4 + 1 + 9)."""
     model = torch.nn.Linear(3, 2, dtype=torch.float64)
-    before = [parameter.detach().clone() for parameter in model.parameters()]
     model.weight.grad = torch.full((2, 3), 2.0, dtype=torch.float64)
     model.bias.grad = torch.tensor([1.0, -3.0], dtype=torch.float64)
-    assert gradient_norm(model).item() == pytest.approx((6 * 4 + 1 + 9) ** 0.5, rel=1e-15)
-    sgd_step(model, 0.5)
-    assert torch.equal(model.weight.detach(), before[0] - 1)
-    assert torch.equal(model.bias.detach(), before[1] - torch.tensor([0.5, -1.5], dtype=torch.float64))
+    return model
+
+
+def test_sgd_subtracts_the_scaled_gradient():
+    model = with_gradients()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    assert gradient_norm(model).item() == pytest.approx(34**0.5, rel=1e-15)
+    Optimizer(model, Settings()).step()
+    torch.testing.assert_close(model.weight.detach(), before[0] - 0.2, rtol=0, atol=1e-15)
+    torch.testing.assert_close(model.bias.detach(), before[1] - 0.1 * model.bias.grad, rtol=0, atol=1e-15)
+
+
+def test_adamw_moves_by_the_learning_rate_at_first():
+    """At step 1 the moments are the gradient and its square: a step of 1e-3 x sign, after a decay of 1e-2 x 1e-3."""
+    model = with_gradients()
+    before = model.bias.detach().clone()
+    Optimizer(model, Settings(optimizer="adamw")).step()
+    expected = before * (1 - 1e-5) - 1e-3 * torch.tensor([1.0, -1.0], dtype=torch.float64)
+    torch.testing.assert_close(model.bias.detach(), expected, rtol=0, atol=1e-9)
+
+
+def test_only_a_longer_gradient_is_clipped():
+    model = with_gradients()
+    clip(model, gradient_norm(model), 6.0)
+    assert model.bias.grad.tolist() == [1.0, -3.0]
+    clip(model, gradient_norm(model), 1.0)
+    assert gradient_norm(model).item() == pytest.approx(1, rel=1e-15)
+    assert model.bias.grad.tolist() == pytest.approx([1 / 34**0.5, -3 / 34**0.5], rel=1e-15)
+    clip(model, gradient_norm(model), None)
+    assert gradient_norm(model).item() == pytest.approx(1, rel=1e-15)
+
+
+def test_room_for_a_state_changes_no_weight():
+    model = with_gradients()
+    before = model.weight.detach().clone()
+    optimizer = Optimizer(model, Settings(optimizer="adamw"))
+    optimizer.prepare_state()
+    assert torch.equal(model.weight.detach(), before)
+    assert set(optimizer.state()["weight"]) == {"exp_avg", "exp_avg_sq", "step"}
