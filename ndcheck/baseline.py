@@ -6,6 +6,7 @@ Counts by file and rule, not lines: a line that moves is not news, one finding m
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from ndcheck.checker import FileReport, Report
 from ndcheck.findings import Finding
+from ndcheck.rules.text import UNREADABLE
 
 VERSION = 1
 
@@ -21,10 +23,11 @@ class BaselineError(ValueError):
     """The baseline file cannot be read; the message says why."""
 
 
-def render(report: Report) -> str:
-    """The baseline of a report, as JSON with sorted keys: it belongs into version control."""
+def render(report: Report, path: str) -> str:
+    """The baseline of a report, as JSON with sorted keys: it belongs into version control, at ``path``."""
     files = {
-        file.path: dict(sorted(Counter(finding.name for finding in file.findings).items())) for file in report.files
+        _from(path, file.path): dict(sorted(Counter(finding.name for finding in _known(file)).items()))
+        for file in report.files
     }
     return (
         json.dumps({"version": VERSION, "files": {path: found for path, found in files.items() if found}}, indent=2)
@@ -46,17 +49,29 @@ def load(path: str) -> dict[str, dict[str, int]]:
     return files
 
 
-def apply(report: Report, known: dict[str, dict[str, int]]) -> tuple[Report, int]:
-    """The report without what the baseline knows, and how many findings that were."""
-    files = tuple(_without_known(file, known.get(file.path, {})) for file in report.files)
+def apply(report: Report, known: dict[str, dict[str, int]], path: str) -> tuple[Report, int]:
+    """The report without what the baseline at ``path`` knows, and how many findings that were."""
+    files = tuple(_without_known(file, known.get(_from(path, file.path), {})) for file in report.files)
     return Report(files=files), len(report.findings) - sum(len(file.findings) for file in files)
+
+
+def _from(baseline: str, file: str) -> str:
+    """A file's name as seen from the baseline's folder, however it was spelled; standard input keeps its name."""
+    if not Path(file).exists():
+        return file
+    return Path(os.path.relpath(Path(file).resolve(), Path(baseline).resolve().parent)).as_posix()
+
+
+def _known(file: FileReport) -> list[Finding]:
+    """What can be known: a file that cannot be read has not been checked."""
+    return [finding for finding in file.findings if finding.name not in UNREADABLE]
 
 
 def _without_known(file: FileReport, counts: dict[str, int]) -> FileReport:
     left = Counter(counts)
     new: list[Finding] = []
     for finding in file.findings:
-        if left[finding.name] > 0:
+        if left[finding.name] > 0 and finding.name not in UNREADABLE:
             left[finding.name] -= 1
         else:
             new.append(finding)

@@ -96,11 +96,15 @@ def check(
     if chosen is None or not isinstance(mapping, dict):
         if isinstance(mapping, dict) and not _is_broken(document):
             document.problems.append(Problem("unknown-dialect", _unknown_dialect(), Span(0, 0)))
-        rules = [rule for rule in text_rules.RULES if policy.allows(rule, path)]
+        rules = [rule for rule in text_rules.RULES if _speaks(rule, policy, path)]
         return _report(path, document, None, judge(rules, document).violations, policy)
-    chosen = replace(chosen, rules=tuple(rule for rule in chosen.rules if policy.allows(rule, path)))
+    chosen = replace(chosen, rules=tuple(rule for rule in chosen.rules if _speaks(rule, policy, path)))
     examination = _examine(chosen, document, mapping, facts)
     return _report(path, document, chosen, examination.verdicts.violations, policy, examination)
+
+
+def _speaks(rule: Rule[Any], policy: Policy, path: str) -> bool:
+    return rule.name in text_rules.UNREADABLE or policy.allows(rule, path)
 
 
 def _read(content: bytes | str) -> Document:
@@ -186,7 +190,7 @@ def _unsuppressed(document: Document, findings: list[Finding], policy: Policy, p
     for finding in findings:
         # every comment is asked, so that each learns whether it is of use
         silenced = [comment.silences(finding) for comment in comments]
-        if not any(silenced):
+        if finding.name in text_rules.UNREADABLE or not any(silenced):
             kept.append(finding)
     if not policy.allows(text_rules.UNUSED_SUPPRESSION, path):
         return kept
@@ -212,7 +216,9 @@ def _finding(document: Document, rule: Rule[Any], violation: Violation, policy: 
     return Finding(
         code=rule.code,
         name=rule.name,
-        severity=policy.severity(rule, violation.severity or rule.severity),
+        severity=rule.severity
+        if rule.name in text_rules.UNREADABLE
+        else policy.severity(rule, violation.severity or rule.severity),
         key=dotted(violation.path),
         message=violation.message,
         region=_region(document, span),

@@ -61,7 +61,9 @@ def validate(arguments: Namespace, stdin: BinaryIO, write: Say, complain: Say, *
     report, hidden = _without_known(report, known)
     if arguments.diff:
         write("".join(changes))
-        return FAILED if unreadable else FINDINGS if changes else OK
+        if not report.ok:
+            complain(f"errors that are left: {report.count(Severity.ERROR)}")
+        return FAILED if unreadable else FINDINGS if changes or not report.ok else OK
     # with --fix the repaired text goes to stdout, so what is left to say goes to stderr
     say = _to_stderr(complain) if arguments.fix and "-" in arguments.files else write
     say(_render(report, unreadable, arguments.format, colour, hidden))
@@ -86,7 +88,7 @@ def _check(content: bytes, name: str, job: _Job, arguments: Namespace) -> tuple[
     )
     if not made:
         return report, None
-    return (check(after, name, job.facts, job.dialect, job.policy) if arguments.fix else report), after
+    return check(after, name, job.facts, job.dialect, job.policy), after
 
 
 def _text(content: bytes) -> str:
@@ -109,7 +111,7 @@ def _save(name: str, before: bytes, after: str, arguments: Namespace, write: Say
 
 def _write_baseline(path: str, report: Report, complain: Say, failed: bool) -> int:
     try:
-        Path(path).write_text(baseline.render(report), encoding="utf-8")
+        Path(path).write_text(baseline.render(report, path), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write baseline {path}: {error.strerror or error}") from None
     complain(f"{len(report.findings)} findings noted in {path}")
@@ -120,7 +122,7 @@ def _without_known(report: Report, path: str | None) -> tuple[Report, int]:
     if path is None:
         return report, 0
     try:
-        return baseline.apply(report, baseline.load(path))
+        return baseline.apply(report, baseline.load(path), path)
     except baseline.BaselineError as error:
         raise UsageError(str(error)) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from difflib import unified_diff
 from pathlib import Path as FilePath
@@ -44,8 +45,17 @@ def is_fixable(fix: Fix | None, *, unsafe: bool) -> bool:
 
 def diff(before: str, after: str, path: str) -> str:
     """A unified diff, as ``git apply`` takes it."""
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path)
+    lines = unified_diff(_lines(before), _lines(after), f"a/{path}", f"b/{path}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Cut at the one line end that git knows."""
+    return (
+        text.split("\n")
+        if not text
+        else [f"{line}\n" for line in text.split("\n")[:-1]] + [last for last in text.split("\n")[-1:] if last]
+    )
 
 
 def write_file(path: FilePath, content: bytes) -> None:
@@ -91,8 +101,8 @@ def _is_sound(text: str, edits: list[TextEdit]) -> bool:
         changed = read(apply_edits(text, edits))
     except ValueError:
         return False
-    before = {problem.kind for problem in read(text).problems}
-    return {problem.kind for problem in changed.problems} <= before
+    before = Counter(problem.kind for problem in read(text).problems)
+    return Counter(problem.kind for problem in changed.problems) <= before
 
 
 def _text_edits(document: Document, edit: Edit) -> Iterator[TextEdit]:
@@ -111,6 +121,8 @@ def _text_edits(document: Document, edit: Edit) -> Iterator[TextEdit]:
 
 def _rename(document: Document, entry: Entry, name: str) -> TextEdit:
     assert entry.key is not None
+    if any(entry.key in (problem.span, *(span for span, _ in problem.related)) for problem in document.problems):
+        raise NotEditable  # written twice: which one is meant is for a person to say
     written = document.text[entry.key.start : entry.key.end]
     quote = written[:1] if written[:1] in "\"'" else ""
     return TextEdit(entry.key.start, entry.key.end, f"{quote}{name}{quote}")

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from ndcheck.dialects import DIALECTS
 from ndcheck.findings import Severity
 
 
@@ -76,6 +77,8 @@ def _wanted(name: str, value: Any) -> str | None:
         return "a list of rule names or codes"
     if name in COUNTS and (type(value) is not int or value < 1):
         return "an integer of at least 1"
+    if name == "dialect" and value not in DIALECTS:
+        return f"one of {', '.join(DIALECTS)}"
     if name in STRINGS and not isinstance(value, str):
         return "a string"
     if name == "severity" and value not in words:

@@ -256,7 +256,11 @@ class _Builder:
         assert entry.key is not None
         assert earlier.key is not None
         line = self.document.position(earlier.key.start).line
-        same = entry.node.text is not None and entry.node.value == earlier.node.value
+        same = (
+            entry.node.text is not None
+            and type(entry.node.value) is type(earlier.node.value)
+            and entry.node.value == earlier.node.value
+        )
         kind = "duplicate-key-same-value" if same else "duplicate-key"
         message = f"{shown(key)} is set twice, first on line {line}; PyYAML keeps only the last"
         self._problem(kind, message, entry.key, (earlier.key, "set here first; this value is lost"))

@@ -114,7 +114,7 @@ def test_diff_applies_with_git(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(before)
     patch = fixes.diff(before, after, "x.yaml")
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
-    subprocess.run(["git", "apply", "-p0", "-"], cwd=tmp_path, input=patch, text=True, check=True)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch, text=True, check=True)
     assert (tmp_path / "x.yaml").read_text() == after
 
 

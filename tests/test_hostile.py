@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from ndcheck.checker import Report, check
 from ndcheck.cli import main
 from ndcheck.facts import gather
+from ndcheck.findings import Severity
+from ndcheck.fixes import fix_text
 from ndcheck.output import as_json, as_text
+from ndcheck.policy import Policy
 from tests.helpers import LLAMA_8B, MINIMAL, completed
 
 EXAMPLES = Path(__file__).parent / "data/examples"
@@ -249,3 +252,65 @@ def test_damaged_text(data: st.DataObject) -> None:
         put = data.draw(st.text(st.sampled_from("\n\t \r:-[]{}&*!|>'\"%@`#,?<=~\0é🙂0a"), max_size=4))
         text = text[:at] + put + text[at + drop :]
     survives(text, world_size=8)
+
+
+UNREADABLE = [
+    (b"x: [\n", "yaml-syntax"),
+    (b"dp_shard_size: 8\nx: [\n", "yaml-syntax"),
+    (b"a: \xff\n", "not-utf8"),
+    (b"foo: 1\n", "unknown-dialect"),
+]
+
+
+@pytest.mark.parametrize(("content", "name"), UNREADABLE)
+def test_nothing_silences_that_a_file_was_not_checked(content, name):
+    """Neither selection, nor a comment, nor another severity: it would look like a clean bill."""
+    policies = [Policy(select=("ND1",)), Policy(ignore=(name,)), Policy(severities={name: Severity.INFO})]
+    for policy in [*policies, Policy(lowest=Severity.ERROR)]:
+        report = check(content, "a.yaml", gather(), policy=policy)
+        assert [(finding.name, finding.severity) for finding in report.findings if finding.name == name] == [
+            (name, Severity.ERROR)
+        ]
+    silenced = check(b"# ndcheck: ignore[" + name.encode() + b"]\n" + content, "a.yaml", gather())
+    assert name in {finding.name for finding in silenced.findings}
+
+
+def test_a_baseline_knows_a_file_however_it_is_spelled_and_hides_no_broken_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("base_model: m\ndp_shard_size: 0\n")
+    (tmp_path / "b.yaml").write_text("x: [\n")
+    assert main(["validate", "a.yaml", "b.yaml", "--write-baseline", "known.json"]) == 0
+    for name in ("a.yaml", "./a.yaml", str(tmp_path / "a.yaml")):
+        assert main(["validate", name, "--baseline", "known.json"]) == 0, capsys.readouterr().out
+    assert main(["validate", "b.yaml", "--baseline", "known.json"]) == 1
+
+
+def test_a_diff_of_what_cannot_be_repaired_is_no_success(tmp_path, capsys):
+    path = tmp_path / "a.yaml"
+    path.write_text("x: [\n")
+    assert main(["validate", str(path), "--diff"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, "errors that are left: 1" in captured.err) == ("", True)
+
+
+def test_a_number_beyond_all_numbers_is_a_finding():
+    for text in (f"save_total_limit: '{'1' * 310},000'\n", f"dp_shard_size: {'9' * 5000}\n"):
+        report = check(f"base_model: m\n{text}", "a.yaml", gather(), "axolotl")
+        assert "wrong-type" in {finding.name for finding in report.findings}
+
+
+def test_repairs_make_no_duplicate_key_where_one_is_already():
+    text = "base_model: m\nseed: 1\nseed: 2\ndp_shard_size: 8\ndp_shard_sizes: 4\n"
+    after, _ = fix_text(text, lambda changed: check(changed, "a.yaml", gather(), "axolotl").findings, unsafe=True)
+    assert after.count("dp_shard_size:") == 1
+    twice = "base_model: m\nsequence_parallel_degree: 2\nsequence_parallel_degree: 4\n"
+    after, made = fix_text(twice, lambda changed: check(changed, "a.yaml", gather(), "axolotl").findings)
+    assert (after, made) == (twice, 0)
+
+
+def test_an_unknown_dialect_in_the_settings_file_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ndcheck.toml").write_text('dialect = "foo"\n')
+    (tmp_path / "a.yaml").write_text("base_model: m\n")
+    assert main(["validate", "a.yaml"]) == 2
+    assert "dialect must be one of axolotl" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from math import prod
 from ndcheck.findings import Fix, RemoveKey, Safety, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import above, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
+from ndcheck.run import Run
 from ndcheck.settings import Settings
 
 FLASH = "attn_implementation: flash_attention_2\n"
@@ -256,7 +257,34 @@ FSDP1_DEPRECATED = conditional(
     good="fsdp_version: 2\nfsdp_config: {offload_params: false}\n",
 )
 
-RULES: tuple[Rule[Settings], ...] = (
+
+@rule(
+    "AX789",
+    Severity.ERROR,
+    Run,
+    evidence="axolotl 0.18 loaders/utils.py:139, when the model is loaded",
+    bad="tensor_parallel_size: 2\n",
+    good="tensor_parallel_size: 1\n",
+    given={"world_size": 2, "model_config": {"tie_word_embeddings": True, "num_attention_heads": 8}},
+    unchecked=True,
+)
+def tp_tied_embeddings(run: Run) -> Iterator[Violation]:
+    """Tensor parallelism on a model whose embedding and LM head are one matrix.
+
+    axolotl refuses it when it loads the model: transformers' plan cuts the two in different ways.
+    """
+    tp = run.explicit().get("tp")
+    if tp is None or tp.value == 1:
+        return
+    tied = run.model().tied_embeddings
+    if tied is not None and tied.value:
+        message = f"{tp}, but the model's embedding and LM head are one matrix ({tied.origin.text})"
+        yield Violation(
+            place(tp), message, fix=Fix("use a model without tie_word_embeddings, or no tensor parallelism")
+        )
+
+
+RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     CP_FLASH_ATTENTION,
     CP_PACKING_MICRO_BATCH,
     batch_fields_missing,
@@ -269,4 +297,5 @@ RULES: tuple[Rule[Settings], ...] = (
     BASE_MODEL_REQUIRED,
     LEARNING_RATE_REQUIRED,
     DATASETS_REQUIRED,
+    tp_tied_embeddings,
 )

@@ -135,6 +135,23 @@ LOW_PRECISION_TP = conditional(
     unchecked=True,
 )
 
+HALF_PRECISION_TWICE = conditional(
+    "AX790",
+    "half-precision-twice",
+    Severity.WARNING,
+    Settings,
+    summary="bf16 and fp16 are both on",
+    why="axolotl runs in one of the two: with bf16 on, it switches fp16 off and says nothing.",
+    when=on("bf16", raw=True),
+    then=~on("fp16", raw=True),
+    message="{bf16}, {fp16}: the run is in bf16",
+    fix=Fix("remove one of them"),
+    evidence="axolotl 0.18 normalize_config",
+    bad="bf16: true\nfp16: true\n",
+    good="bf16: true\nfp16: false\n",
+    unchecked=True,
+)
+
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     QAT_QUANTIZED,
     QAT_ADAPTER,
@@ -143,4 +160,5 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     MOE_EXPERTS_QUANTIZED,
     quantized_tp,
     LOW_PRECISION_TP,
+    HALF_PRECISION_TWICE,
 )

@@ -287,6 +287,24 @@ RAM_EFFICIENT_LOADING_TP = conditional(
     unchecked=True,
 )
 
+RAM_EFFICIENT_LOADING_4BIT = conditional(
+    "AX337",
+    "ram-efficient-loading-4bit",
+    Severity.ERROR,
+    Settings,
+    summary="FSDP2 loads a model of 4 bits on rank 0 only",
+    why="bitsandbytes quantizes on rank 0 alone, and the others wait for pieces of another size: the scatter of the state never ends.",
+    when=VERSION_2 & on("load_in_4bit"),
+    then=~on("fsdp_config.cpu_ram_efficient_loading"),
+    message="{fsdp_config.cpu_ram_efficient_loading} does not work with {load_in_4bit} under FSDP2",
+    fix=Fix("set fsdp_config.cpu_ram_efficient_loading: false"),
+    evidence="axolotl 0.19 validation.py:1268",
+    bad=f"adapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n{TWO}fsdp_config: {{cpu_ram_efficient_loading: true}}\n",
+    good=f"adapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n{TWO}fsdp_config: {{cpu_ram_efficient_loading: false}}\n",
+    given={"target": "0.19"},
+    versions=">=0.19",
+)
+
 REINIT_WEIGHTS_IGNORED = conditional(
     "AX328",
     "reinit-weights-ignored",
@@ -318,5 +336,6 @@ RULES: tuple[Rule[Settings], ...] = (
     MIXED_PRECISION_UNREAD,
     FSDP_VERSION_UNKNOWN,
     RAM_EFFICIENT_LOADING_TP,
+    RAM_EFFICIENT_LOADING_4BIT,
     REINIT_WEIGHTS_IGNORED,
 )

@@ -45,6 +45,11 @@ def _unknown(whose: str, unknown: UnknownKey) -> Violation:
         message = f"{key} has no effect here: it belongs in {unknown.elsewhere}"
         fix = Fix(f"move it into {unknown.elsewhere}")
         return Violation(unknown.path, message, fix=fix, severity=Severity.ERROR)
+    if key.startswith(("x-", "x_", ".")):
+        message = (
+            f"{whose} does not know {dotted(unknown.path)} and drops it; where it holds an anchor, that does no harm"
+        )
+        return Violation(unknown.path, message, severity=Severity.INFO)
     near = nearest(key, unknown.known)
     if near is not None:
         return Violation(
@@ -163,7 +168,8 @@ def _meant(problem: TypeProblem) -> str | None:
     """The value that was probably meant, as YAML."""
     value, expected = problem.value, problem.expected
     if not isinstance(value, str):
-        return f"[{shown(value)}]" if "a list of" in expected and isinstance(value, int | float) else None
+        numbers = "a list of integers" in expected or "a list of numbers" in expected
+        return f"[{shown(value)}]" if numbers and type(value) in (int, float) else None
     words = [*problem.choices, *(word for word in ("true", "false") if word in re.split(r"\W+", expected))]
     near = nearest(value.lower(), tuple(words)) or next((word for word in words if word.lower() == value.lower()), None)
     if near:
@@ -171,8 +177,14 @@ def _meant(problem: TypeProblem) -> str | None:
     if "a list of strings" in expected and re.fullmatch(r"[\w./-]+([ ,]+[\w./-]+)*", value):
         return f"[{', '.join(re.split('[ ,]+', value))}]"
     if "an integer" in expected and re.fullmatch(r"\d+([_,]\d{3})*|\d+(\.0*)?([eE]\+?\d)?", value):
-        return str(int(float(re.sub("[_,]", "", value))))
+        return _whole(re.sub("[_,]", "", value))
     return None
+
+
+def _whole(text: str) -> str | None:
+    """The whole number that a text stands for; None if it is beyond any that could be meant."""
+    number = float(text)
+    return str(int(number)) if number < 2**63 else None
 
 
 @rule(

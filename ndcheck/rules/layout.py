@@ -65,6 +65,10 @@ def _filling(run: Run, degrees: Mapping[str, int], world: int) -> Fix | None:
     except LayoutError:
         return None
     key, degree = run.degree_keys.get(axis, axis), getattr(layout, axis)
+    if axis == "dp_shard" and not run.sharding.fsdp.value:
+        return Fix(
+            f"set {key}: {degree} and switch FSDP on (fsdp_version: 2 and fsdp_config), which makes {layout} = {world}"
+        )
     return Fix(f"set {key}: {degree}, which makes {layout} = {world}", edits=(SetValue((key,), str(degree)),))
 
 

@@ -41,6 +41,9 @@ def _reporter(
     )
 
 
+UNREADABLE = ("yaml-syntax", "not-utf8", "not-a-mapping", "unknown-dialect")
+"""Rules whose findings say that the file, or the rest of it, was not checked: nothing silences them."""
+
 YAML_SYNTAX = _reporter(
     "yaml-syntax",
     "ND901",

@@ -161,7 +161,7 @@ def _rename(old: Path, new: str, both: bool, same: bool, safety: Safety = Safety
         return Fix(f"rename it to {new}", safety, (RenameKey(old, new),))
     if same:
         return Fix(f"remove it: {new} says the same", Safety.SAFE, (RemoveKey(old),))
-    return Fix(f"keep one of the two: {new} is the one that counts")
+    return Fix("keep one of the two")
 
 
 def _same(old: Value[Any], new: Value[Any] | None) -> bool:
