@@ -23,7 +23,7 @@ from ndcheck.conformance import report
 from ndcheck.conformance.cells import Cell, layout_id
 from ndcheck.conformance.faults import FAULTS
 from ndcheck.conformance.journal import Journal
-from ndcheck.conformance.matrix import MatrixError, Planned, load_matrix
+from ndcheck.conformance.matrix import MatrixError, Planned, load_matrix, shipped_matrices
 from ndcheck.conformance.pool import Pool
 from ndcheck.conformance.runner import Baseline, Result, Runner
 
@@ -225,7 +225,7 @@ class MatrixRun:
     def content(self) -> dict[str, Any]:
         """The whole report."""
         option = self.config.getoption
-        matrices = " ".join(str(argument) for argument in self.config.args)
+        matrices = " ".join(_named(Path(str(argument))) for argument in self.config.args)
         environment = report.environment(
             device_type=option("--device-type"),
             ranks=option("--gpus"),
@@ -248,6 +248,13 @@ class MatrixRun:
         output = self.config.getoption("--output")
         if output is not None:
             terminalreporter.write_line(f"report: {output / 'index.html'} (data: {output / 'matrix.json'})")
+
+
+def _named(path: Path) -> str:
+    """A matrix as one would name it on the command line: a shipped one by its name alone."""
+    if path.parent == shipped_matrices():
+        return path.name
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _same_ranks(item: pytest.Item, other: pytest.Item) -> bool:

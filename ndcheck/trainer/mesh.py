@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from ndcheck.layout import Layout
+from ndcheck.layout import AXES, Layout
 
 DATA_AXES: tuple[str, ...] = ("dp_replicate", "dp_shard", "cp")
 """Axes whose ranks hold different label tokens: sums over tokens run along all of them."""
@@ -60,9 +60,8 @@ class Mesh:
 
     def groups(self, *axes: str) -> list[dist.ProcessGroup]:
         """The groups this rank belongs to along those of ``axes`` that have more than one rank."""
-        if self.device_mesh is None:
-            return []
-        return [self.device_mesh.get_group(axis) for axis in axes if axis in self.layout.mesh_axes]
+        used = self._used(axes)
+        return [self.device_mesh.get_group(axis) for axis in used] if self.device_mesh is not None else []
 
     def all_reduce(self, tensor: torch.Tensor, *axes: str) -> torch.Tensor:
         """Sum ``tensor`` over ``axes``, in place, and return it."""
@@ -72,8 +71,14 @@ class Mesh:
 
     def submesh(self, *axes: str) -> DeviceMesh | None:
         """The mesh of those of ``axes`` that have more than one rank, None if none has."""
-        used = tuple(axis for axis in axes if axis in self.layout.mesh_axes)
+        used = self._used(axes)
         return self.device_mesh[used] if self.device_mesh is not None and used else None
+
+    def _used(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of ``axes`` that have more than one rank. A misspelt axis must not pass for one of degree 1."""
+        unknown = [axis for axis in axes if axis not in AXES]
+        assert not unknown, f"no such axis: {', '.join(unknown)}"
+        return tuple(axis for axis in axes if axis in self.layout.mesh_axes)
 
     def fsdp_mesh(self) -> DeviceMesh | None:
         """The mesh that parameters are sharded over, None if they are not.

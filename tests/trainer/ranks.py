@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -110,6 +111,35 @@ class LocalPieces:
             step = next(train.train(run))
             shapes = {name: tuple(local(parameter.grad).shape) for name, parameter in parameters.items()}
         return held, shapes, step.gradient_norm.item()
+
+
+@dataclass(frozen=True)
+class AxesAskedFor:
+    """Meshes that a step of training builds, and axes -> the functions that ask the mesh for them."""
+
+    layout: Layout
+
+    def __call__(self, rank: int, scratch: Path) -> tuple[int, dict[tuple[str, ...], set[str]]]:
+        from ndcheck.conformance.observe import count_meshes
+
+        asked: dict[tuple[str, ...], set[str]] = {}
+        original = Mesh._used
+
+        def used(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
+            frame = sys._getframe(2)  # 1: the mesh's own method
+            while frame.f_code.co_name in ("all_reduce", "groups", "submesh"):
+                frame = frame.f_back
+            asked.setdefault(axes, set()).add(frame.f_code.co_name)
+            return original(mesh, axes)
+
+        Mesh._used = used
+        try:
+            with count_meshes() as built, opened(self.layout, rank, scratch) as mesh:
+                run = train.build(Settings(family="qwen3"), mesh)
+                next(train.train(run))
+                return len(built), asked
+        finally:
+            Mesh._used = original
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ndcheck.layout import Layout
-from tests.trainer.ranks import AxisSums, FsdpMesh
+from tests.trainer.ranks import AxesAskedFor, AxisSums, FsdpMesh, alone
 
 
 def digits(number: int) -> list[int]:
@@ -35,3 +35,22 @@ def test_parameters_are_sharded_inside_a_replica(on_ranks, layout, names, by_ran
     found = on_ranks(FsdpMesh(layout), layout.world_size)
     for rank, ranks in by_rank.items():
         assert found[rank] == (names, ranks)
+
+
+def test_a_misspelt_axis_is_no_axis_of_degree_1():
+    for ask in (alone().groups, alone().submesh):
+        with pytest.raises(AssertionError, match="no such axis: dp_shrad"):
+            ask("tp", "dp_shrad")
+
+
+def test_one_mesh_serves_every_part_that_asks_for_an_axis(on_ranks):
+    """Built once; what each part of the trainer asks it for, in a run that uses all of them."""
+    for built, asked in on_ranks(AxesAskedFor(Layout(dp_replicate=2, dp_shard=2, tp=2)), 8):
+        assert built == 1
+        assert asked == {
+            ("tp",): {"shard_matrices", "finish_gradients", "summed_loss"},
+            ("cp",): {"__init__"},
+            ("dp_shard", "cp"): {"fsdp_mesh"},
+            ("dp_replicate",): {"fsdp_mesh"},
+            ("dp_replicate", "dp_shard", "cp"): {"global_token_count", "accumulate_gradients"},
+        }
