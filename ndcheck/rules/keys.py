@@ -11,7 +11,7 @@ from functools import lru_cache
 from ndcheck.findings import Fix, Mark, Note, RenameKey, SetValue, Severity, Violation
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.settings import OldKey, Settings, TypeProblem, UnknownKey
-from ndcheck.values import dotted, shown
+from ndcheck.values import Path, dotted, shown
 
 _CLOSE = 1 - 1 / 6
 
@@ -251,10 +251,15 @@ def plugin_not_listed(settings: Settings) -> Iterator[Violation]:
 
     The run goes on without what the key asks for. A key that only switches something off loses nothing.
     """
+    unread: dict[str, list[Path]] = {}
     for inactive in settings.inactive:
         if inactive.value:
-            message = f"{dotted(inactive.path)} is read by the plug-in {inactive.plugin}, which plugins does not list"
-            yield Violation(inactive.path, message, fix=Fix(f"list the class of {inactive.plugin} under plugins"))
+            unread.setdefault(inactive.plugin, []).append(inactive.path)
+    for plugin, (first, *others) in unread.items():
+        are = "are" if others else "is"
+        message = f"{', '.join(map(dotted, [first, *others]))} {are} read by the plug-in {plugin}, which plugins does not list"
+        related = tuple(Note(path, "read by the same plug-in") for path in others)
+        yield Violation(first, message, related, Fix(f"list the class of {plugin} under plugins"))
 
 
 RULES: tuple[Rule[Settings], ...] = (unknown_key, wrong_type, renamed_key, renamed_key_conflict, plugin_not_listed)

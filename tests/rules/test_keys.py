@@ -191,3 +191,9 @@ def test_the_older_name_counts_as_the_degree_it_sets() -> None:
 )
 def test_plugin_not_listed(fragment: str, expected: list[Seen]) -> None:
     assert seen("ND805", fragment) == expected
+
+
+def test_a_plugin_that_is_not_listed_is_told_once_for_all_its_keys() -> None:
+    (finding,) = findings("ND805", "liger_rope: true\nliger_rms_norm: true\nliger_glu_activation: true\n")
+    assert finding.message.startswith("liger_rope, liger_rms_norm, liger_glu_activation are read by the plug-in liger")
+    assert [region.line for region in finding.related] == [2, 3]
