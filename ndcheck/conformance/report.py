@@ -72,7 +72,7 @@ def environment(
         "ndcheck": ndcheck.__version__,
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
         "device": device_type,
         "ranks": ranks,
