@@ -43,11 +43,6 @@ class Comparison:
     seen: frozenset[str]
     """Every quantity that is beyond its tolerance; ``samples`` for rows and tokens."""
 
-    @property
-    def max_gradient_error(self) -> float:
-        """Largest over ranks and parameters."""
-        return max(self.gradient_errors.values(), default=inf)
-
 
 def compare(layout: Layout, baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Comparison:
     """Compare every rank of a run with the baseline.

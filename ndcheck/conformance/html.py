@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ndcheck.conformance.cells import as_expected
 from ndcheck.layout import Layout, counted
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _shown(index: int, cell: Fields, baselines: Mapping[str, Fields]) -> Fields:
         "place": str(Layout(**cell["layout"])),
         "mode": tuple(f"{name} {_value(cell[f'{name}_batches'])}" for name in ("dispatch", "split")),
         "variant": " · ".join([cell["engine"], cell["precision"], *settings]),
-        "unexpected": cell["verdict"] not in (cell["expected"], "skipped"),
+        "unexpected": not as_expected(cell["verdict"], cell["expected"]),
         "figure": _number(error) if error is not None else quantity or cell["verdict"],
         "tolerances": baselines.get(cell.get("baseline") or "", {}).get("gradient_tolerance") or {},
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ndcheck
-from ndcheck.conformance.cells import changed
+from ndcheck.conformance.cells import as_expected, changed
 from ndcheck.conformance.runner import VERDICTS, Baseline, Result
 from ndcheck.conformance.tolerance import FLOAT64, MULTIPLE
 
@@ -186,7 +186,7 @@ def finite(value: float | None) -> float | None:
 
 
 def _as_expected(row: Mapping[str, Any]) -> bool:
-    return row["verdict"] in (row["expected"], "skipped")
+    return as_expected(row["verdict"], row["expected"])
 
 
 def _divergence(result: Result) -> dict[str, Any] | None:

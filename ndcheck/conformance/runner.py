@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ndcheck.conformance.cells import Cell
+from ndcheck.conformance.cells import Cell, as_expected
 from ndcheck.conformance.compare import Divergence, compare
 from ndcheck.conformance.faults import FAULTS
 from ndcheck.conformance.noise import VARIANTS
@@ -43,7 +43,6 @@ class Result:
     """Wall clock, without the baseline."""
     reason: str = ""
     details: str = ""
-    max_gradient_error: float | None = None
     max_loss_error: float | None = None
     first_divergence: Divergence | None = None
     losses: tuple[float, ...] = ()
@@ -54,7 +53,12 @@ class Result:
     @property
     def as_expected(self) -> bool:
         """Whether the cell did what it should; a cell that could not run is no surprise either."""
-        return self.verdict in (self.expected, "skipped")
+        return as_expected(self.verdict, self.expected)
+
+    @property
+    def max_gradient_error(self) -> float | None:
+        """Largest over ranks and parameters; None if nothing was compared."""
+        return max(self.gradient_errors.values(), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,6 @@ class Runner:
             expected,
             seconds,
             found.reason,
-            max_gradient_error=found.max_gradient_error,
             max_loss_error=found.max_loss_error,
             first_divergence=found.divergence,
             losses=outcome[0].losses,

@@ -116,7 +116,7 @@ def blank_row(settings: Settings) -> Rows:
 
 
 def _cuts(length: int, packed: bool, generator: torch.Generator) -> list[int]:
-    """Where documents begin, the first one apart: up to three cuts, documents of at least 4 tokens."""
+    """Where documents begin, the first one apart: up to three cuts; the first document has at least 4 tokens."""
     if not packed:
         return []
     return sorted({_draw(1, length // 4 - 1, generator) * 4 + _draw(0, 3, generator) for _ in range(3)})
