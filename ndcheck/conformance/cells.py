@@ -41,13 +41,15 @@ _FIRST = ("dispatch_batches", "split_batches", "even_batches")
 class Cell:
     """One run to compare: which engine, under which layout, with which settings.
 
-    ``saved_by``: for a resumed run, the layout that trained the steps before.
+    ``saved_by``: for a resumed run, the layout that trained the steps before. ``options``: name and value of those options of
+    the engine that differ from its defaults, sorted.
     """
 
     layout: Layout
     engine: str = "reference"
     settings: Settings = field(default=DEFAULTS)
     saved_by: Layout | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def id(self) -> str:
@@ -55,6 +57,7 @@ class Cell:
         parts = [layout_id(self.layout)]
         parts += [self.engine] if self.engine != "reference" else []
         parts += [word(name, value) for name, value in changed(self.settings).items()]
+        parts += [name if value is True else f"{name}-{value}" for name, value in self.options]
         parts += [f"from-{layout_id(self.saved_by)}"] if self.saved_by is not None else []
         return "/".join(parts)
 

@@ -21,7 +21,8 @@ class Divergence:
     step: int
     """Optimizer step, from 1."""
     quantity: str
-    """``mesh``, ``samples``, ``tokens``, ``gradient``, ``loss``, ``gradient_norm``, ``weight`` or ``evaluation_loss``."""
+    """``mesh``, ``sharding``, ``samples``, ``tokens``, ``gradient``, ``loss``, ``gradient_norm``, ``weight``, ``evaluated`` or
+    ``evaluation_loss``."""
     rank: int
     parameter: str | None = None
     error: float | None = None
@@ -67,6 +68,7 @@ def _divergences(
 ) -> Iterator[tuple[Divergence, str]]:
     """Every difference beyond the tolerance, in the order in which a run would show it."""
     yield from _mesh(layout, records)
+    yield from _sharding(layout, records)
     yield from _samples(baseline, records)
     yield from _tokens(baseline, records)
     yield from _gradients(layout, baseline, records, tolerance)
@@ -78,9 +80,21 @@ def _divergences(
 def _mesh(layout: Layout, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
     expected = 1 if layout.world_size > 1 else 0
     for record in records:
-        if record.mesh_constructions != expected:
+        if record.mesh_constructions not in (None, expected):
             reason = f"rank {record.rank} built {record.mesh_constructions} meshes, not {expected}"
             yield Divergence(record.first_step, "mesh", record.rank), reason
+
+
+def _sharding(layout: Layout, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
+    """A rank keeps its part of the decoder layers' matrices: what is cut over dp_shard and tp, perhaps over cp as well."""
+    parts = layout.dp_shard * layout.tp
+    for record in records:
+        # with one axis missing it would be twice as much, and pieces may be of unequal size
+        if record.held is not None and record.held > 1.5 / parts:
+            axes = " x ".join(axis for axis in ("dp_shard", "tp") if getattr(layout, axis) > 1)
+            reason = f"rank {record.rank} keeps {record.held:.3g} of the layers' matrices, not 1/{parts} ({axes})"
+            error = record.held * parts - 1
+            yield Divergence(record.first_step, "sharding", record.rank, error=error, ratio=record.held * parts), reason
 
 
 def _samples(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
@@ -160,6 +174,11 @@ def _weights(baseline: Record, records: Sequence[Record], tolerance: Tolerance) 
 def _evaluation(baseline: Record, records: Sequence[Record], tolerance: Tolerance) -> Iterator[tuple[Divergence, str]]:
     last = baseline.first_step + len(baseline.losses) - 1
     for record in records:
+        if record.evaluated is not None and baseline.evaluated is not None and record.evaluated != baseline.evaluated:
+            missing = _difference(baseline.evaluated, record.evaluated)
+            extra = _difference(record.evaluated, baseline.evaluated)
+            reason = f"evaluation on rank {record.rank}: rows missing {missing}, counted too often {extra}"
+            yield Divergence(last, "evaluated", record.rank), reason
         if baseline.evaluation_loss is not None:
             found = inf if record.evaluation_loss is None else record.evaluation_loss
             yield from _scalar(last, "evaluation_loss", record.rank, found, baseline.evaluation_loss, tolerance.loss)

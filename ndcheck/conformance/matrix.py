@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 import ndcheck
 from ndcheck.conformance.cells import DEFAULTS, Cell
-from ndcheck.conformance.engines import ENGINES
+from ndcheck.conformance.engines import engines, options
 from ndcheck.layout import AXES, Layout, layouts
+from ndcheck.rules import ALL
 from ndcheck.trainer.settings import Settings
 
 TRAINED_AXES = ("dp_replicate", "dp_shard", "cp", "tp")
 """The axes over which ``layouts: all`` enumerates."""
 
 SETTINGS = tuple(field.name for field in fields(Settings))
+RULES = tuple(rule.name for rule in ALL)
 
 
 class MatrixError(ValueError):
@@ -29,11 +31,12 @@ class MatrixError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cell, the verdict that the matrix expects of it, and why if that is not agreement."""
+    """A cell, the verdict that the matrix expects of it, and why if that is not agreement: rules that foretell it, and words."""
 
     cell: Cell
     expected: str
     because: str
+    rules: tuple[str, ...] = ()
 
 
 def _layout(value: object) -> Layout:
@@ -52,7 +55,8 @@ def _known(value: object, kind: str, names: tuple[str, ...]) -> object:
 
 
 OneLayout = Annotated[Any, BeforeValidator(_layout)]
-Engine = Annotated[str, BeforeValidator(lambda value: _known(value, "engine", tuple(ENGINES)))]
+Engine = Annotated[str, BeforeValidator(lambda value: _known(value, "engine", tuple(engines())))]
+RuleName = Annotated[str, BeforeValidator(lambda value: _known(value, "rule", RULES))]
 
 
 class Block(BaseModel):
@@ -68,6 +72,9 @@ class Block(BaseModel):
 
     settings: dict[str, list[Any]] = {}
     """Setting of the trainer -> the values to run with."""
+
+    options: dict[str, list[Any]] = {}
+    """Option of the engines -> the values to run with."""
 
     saved_by: list[OneLayout] | None = None
     """Layouts that train the first steps of a resumed run (with ``resume_at``)."""
@@ -85,17 +92,25 @@ class Block(BaseModel):
             Settings(**combination)
         return value
 
+    @model_validator(mode="after")
+    def _options(self) -> Block:
+        for engine, (name, choices) in product(self.engines, self.options.items()):
+            for choice in choices:
+                options.check_option(engine, name, choice)
+        return self
+
     def points(self, ranks: int) -> Iterator[Cell]:
         """Every cell of the block, for ``ranks`` ranks."""
         every = list(layouts(ranks, TRAINED_AXES)) if self.layouts == "all" else self.layouts
         for engine, layout, combination in product(self.engines, every, _combinations(self.settings)):
-            for saved_by in self.saved_by or [None]:
-                yield Cell(layout, engine, replace(DEFAULTS, **combination), saved_by)
+            for saved_by, chosen in product(self.saved_by or [None], _combinations(self.options)):
+                changed = {name: value for name, value in chosen.items() if value != options.default(engine, name)}
+                yield Cell(layout, engine, replace(DEFAULTS, **combination), saved_by, tuple(sorted(changed.items())))
 
 
 def _pattern(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
-        _known(name, "axis or setting", ("engine", *AXES, *SETTINGS))
+        _known(name, "axis, setting or option", ("engine", *AXES, *SETTINGS, *options.NAMES))
     return value
 
 
@@ -105,10 +120,18 @@ class Expectation(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cells: dict[str, Any]
-    """Axis, setting or ``engine`` -> value, or list of values: cells that have them all."""
+    """Axis, setting, option or ``engine`` -> value, or list of values: cells that have them all."""
     verdict: Literal["agrees", "diverges", "crashes", "hangs", "refused"]
-    because: str
-    """The rule that foretells it, or the report of it."""
+    rule: RuleName | list[RuleName] = []
+    """The rules of which each foretells it."""
+    because: str = ""
+    """The reason in words, or the report of it: needed where there is no rule."""
+
+    @model_validator(mode="after")
+    def _reason(self) -> Expectation:
+        if self.verdict != "agrees" and not self.rule and not self.because:
+            raise ValueError("say why: a rule that foretells it, or because")
+        return self
 
     @field_validator("cells")
     @classmethod
@@ -146,7 +169,8 @@ class Matrix(Block):
     def _planned(self, cell: Cell) -> Planned:
         for expectation in self.expect:
             if matches(cell, expectation.cells):
-                return Planned(cell, expectation.verdict, expectation.because)
+                rules = (expectation.rule,) if isinstance(expectation.rule, str) else tuple(expectation.rule)
+                return Planned(cell, expectation.verdict, expectation.because, rules)
         return Planned(cell, "agrees", "")
 
 
@@ -156,6 +180,8 @@ def matches(cell: Cell, pattern: Mapping[str, Any]) -> bool:
         "engine": cell.engine,
         **cell.layout.degrees(),
         **{name: getattr(cell.settings, name) for name in SETTINGS},
+        **{name: options.default(cell.engine, name) for name in options.NAMES},
+        **dict(cell.options),
     }
     return all(values[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in pattern.items())
 

@@ -12,7 +12,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from ndcheck.conformance.record import Array
+from ndcheck.conformance.cells import Cell
+from ndcheck.conformance.record import Array, Record
+
+WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
+"""What wrappers of a module put into the names of its parameters."""
 
 
 def whole(tensor: torch.Tensor | None) -> Array:
@@ -79,3 +83,76 @@ def forward_order(network: nn.Module) -> Iterator[ForwardOrder]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+class Watch:
+    """Takes down a run as it goes: what an engine leaves behind is a ``Record``, and this makes one.
+
+    For a network whose parameters bear the names of ``trainer.model.build_model``'s (wrappers may add theirs), whole, or cut
+    as DTensors. ``begin``: once the network is ready to train; ``step``: after each optimizer step's last backward pass, before
+    gradients are clipped and the update; ``record``: at the end. Each on every rank, since they may have to talk.
+    """
+
+    def __init__(self, cell: Cell, rank: int):
+        self.cell, self.rank = cell, rank
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        self.samples: list[tuple[int, ...]] = []
+        self.positions: tuple[int, ...] = tuple(range(cell.settings.sequence_length))
+        self.gradients: Mapping[str, Array] = {}
+        self.held: float | None = None
+
+    def begin(self, network: nn.Module) -> None:
+        """See how much of it this rank keeps."""
+        self.network = network
+        self.held = share_held(network)
+
+    def step(self, samples: tuple[int, ...]) -> None:
+        """``samples``: the rows that this rank had a share in, of all micro-batches of the step."""
+        self.samples.append(samples)
+        gradients = {
+            name: whole(parameter.grad)
+            for name, parameter in plain_names(self.network).items()
+            if parameter.grad is not None
+        }
+        self.norms.append(float(sum(float((tensor**2).sum()) for tensor in gradients.values()) ** 0.5))
+        if not self.gradients:
+            self.gradients = gradients
+
+    def record(self, **more: Any) -> Record:
+        """The account of the run. ``more``: further fields of ``Record``."""
+        fields: dict[str, Any] = {
+            "rank": self.rank,
+            "coordinates": self.cell.layout.coordinates(self.rank),
+            "first_step": self.cell.settings.resume_at + 1,
+            "losses": tuple(self.losses),
+            "gradient_norms": tuple(self.norms),
+            "samples": tuple(self.samples),
+            "positions": self.positions,
+            "rows_read": 0,
+            "gradients": self.gradients,
+            "weights": {name: whole(parameter) for name, parameter in plain_names(self.network).items()},
+            "evaluation_loss": None,
+            "mesh_constructions": None,
+            "held": self.held,
+        }
+        return Record(**fields | more)
+
+
+def plain_names(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Name -> parameter, without what wrappers have added to the name."""
+    found = {}
+    for name, parameter in network.named_parameters():
+        for wrapper in WRAPPERS:
+            name = name.replace(wrapper, "")
+        found[name] = parameter
+    return found
+
+
+def share_held(network: nn.Module) -> float:
+    """Share of the decoder layers' matrices that this rank keeps, from 0 to 1."""
+    matrices = [
+        parameter for name, parameter in plain_names(network).items() if ".layers." in name and parameter.dim() > 1
+    ]
+    held = sum(tensor.to_local().numel() if isinstance(tensor, DTensor) else tensor.numel() for tensor in matrices)
+    return held / sum(tensor.numel() for tensor in matrices)

@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from ndcheck.conformance.engines import Refused
+from ndcheck.conformance.engines import Refused, Unrunnable
 
 T = TypeVar("T")
 Task: TypeAlias = Callable[[int, Path], T]
@@ -49,7 +49,7 @@ STACK_SECONDS = 0.5
 class Failure:
     """A task that came to no result."""
 
-    kind: Literal["crashes", "hangs", "refused"]
+    kind: Literal["crashes", "hangs", "refused", "skipped"]
     reason: str
     """One line."""
     details: str = ""
@@ -58,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    kind: Literal["done", "crashes", "refused"]
+    kind: Literal["done", "crashes", "refused", "skipped"]
     value: Any = None
     reason: str = ""
     details: str = ""
@@ -260,6 +260,8 @@ def _attempt(task: Task[Any], rank: int, scratch: Path) -> _Answer:
         return _Answer("done", task(rank, scratch))
     except Refused as refusal:
         return _Answer("refused", reason=str(refusal))
+    except Unrunnable as missing:
+        return _Answer("skipped", reason=str(missing))
     except BaseException as error:
         text = f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
         return _Answer("crashes", reason=f"rank {rank} raised {text}", details=traceback.format_exc())

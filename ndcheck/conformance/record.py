@@ -36,8 +36,15 @@ class Record:
         after the last step; None if it was not asked for
     ``row_parameter``, ``row_gradients``
         of a baseline, for one parameter: row -> the part of its gradient that this row brings
+    ``evaluated``
+        indices of the evaluation rows that the evaluation loss counts, over all ranks, as often as it counts them; None: not told
     ``mesh_constructions``
-        meshes that this process has built in its life (cutting a mesh along its axes is not building one)
+        meshes that this process has built in its life (cutting a mesh along its axes is not building one); None where the
+        engine makes no promise about that
+    ``held``
+        share of the decoder layers' matrices that this rank keeps between steps, from 0 to 1; None: not told
+    ``shims``
+        what was done to the software under test so that it runs here: names of ``engines.shims.SHIMS``
     """
 
     rank: int
@@ -51,6 +58,9 @@ class Record:
     gradients: Mapping[str, Array]
     weights: Mapping[str, Array]
     evaluation_loss: float | None
-    mesh_constructions: int
+    mesh_constructions: int | None
+    evaluated: tuple[int, ...] | None = None
+    held: float | None = None
+    shims: tuple[str, ...] = ()
     row_parameter: str | None = None
     row_gradients: Mapping[int, Array] = field(default_factory=dict)

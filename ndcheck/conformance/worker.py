@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ndcheck.conformance.cells import Cell
-from ndcheck.conformance.engines import ENGINES, Session
+from ndcheck.conformance.engines import Refused, Session, load_engine
 from ndcheck.conformance.faults import seeded
 from ndcheck.conformance.noise import cut_sums
 from ndcheck.conformance.record import Record
@@ -48,6 +47,8 @@ def run_job(job: Job, rank: int, scratch: Path) -> Record | None:
         if job.phase == "run":
             return session.run(job.cell)
         assert job.checkpoint is not None, "both phases need it"
+        if not hasattr(session, "resume"):
+            raise Refused(f"the engine {job.cell.engine} cannot resume a run")
         if job.phase == "save":
             session.save(job.cell, job.checkpoint)
             return None
@@ -59,7 +60,7 @@ def _session(job: Job, rank: int, scratch: Path) -> Session:
     if name not in _sessions:
         import torch
 
-        engine = importlib.import_module(ENGINES[name])
+        engine = load_engine(name)
         device = torch.device("cuda", job.devices[rank]) if job.devices else torch.device("cpu")
         # a collective waits longer than the cell may last: what hangs is then seen to hang, not to raise
         timeout = timedelta(seconds=2 * job.time_limit)

@@ -110,22 +110,29 @@ def open_mesh(
     system that all of them see. A file needs no port, so runs side by side cannot collide.
     ``timeout`` bounds each collective. ``device`` is this rank's own: all ranks are on one machine.
     """
+    with connected(layout.world_size, rank, rendezvous, device, timeout):
+        axes, shape = layout.mesh_axes, layout.mesh_shape
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=axes) if axes else None
+        yield Mesh(layout, rank, device, mesh)
+
+
+@contextmanager
+def connected(world_size: int, rank: int, rendezvous: Path, device: torch.device, timeout: timedelta) -> Iterator[None]:
+    """Be rank ``rank`` of torch's default process group while active; of one rank, there is none. See ``open_mesh``."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if layout.world_size == 1:
-        yield Mesh(layout, rank, device, None)
+    if world_size == 1:
+        yield
         return
     dist.init_process_group(
         BACKENDS[device.type],
         init_method=rendezvous.absolute().as_uri(),
         rank=rank,
-        world_size=layout.world_size,
+        world_size=world_size,
         timeout=timeout,
         device_id=device if device.type == "cuda" else None,
     )
     try:
-        yield Mesh(
-            layout, rank, device, init_device_mesh(device.type, layout.mesh_shape, mesh_dim_names=layout.mesh_axes)
-        )
+        yield
     finally:
         dist.destroy_process_group()

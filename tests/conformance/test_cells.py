@@ -137,11 +137,11 @@ def test_cells_are_the_product_of_the_lists_each_once(tmp_path: Path):
         ),
         (
             "version: 1\nlayouts: [{tp: 2}]\nexclude: [{pt: 2}]\n",
-            ["3: exclude: no such axis or setting: 'pt'; known are engine, dp_replicate"],
+            ["3: exclude: no such axis, setting or option: 'pt'; known are engine, dp_replicate"],
         ),
         (
             "version: 1\nlayouts: [{tp: 2}]\nexpect: [{cells: {pt: 2}, verdict: agrees, because: x}]\n",
-            ["3: expect[0].cells: no such axis or setting: 'pt'"],
+            ["3: expect[0].cells: no such axis, setting or option: 'pt'"],
         ),
         (
             "version: 1\nlayouts: [{tp: 2}]\nengines:\n- deepspeed\n",
