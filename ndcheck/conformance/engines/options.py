@@ -19,18 +19,18 @@ class StackOptions:
     """The attention implementation of the model."""
     padding: Literal["right", "left"] = "right"
     """The side on which rows are padded."""
-    shuffle: bool = False
-    """Let the sampler shuffle the rows (in a way that one process with the same seed undoes)."""
-    seeds: Literal["equal", "different"] = "equal"
-    """Whether all ranks call ``manual_seed`` with one number, or each with its own."""
-    state: Literal["relabelled", "cpu"] = "relabelled"
-    """On CPU ranks: let accelerate take them for GPUs, or leave it as it is. Without meaning on a GPU."""
-    liger: Literal["off", "rms_norm", "swiglu", "rope", "cross_entropy", "fused_linear_cross_entropy"] = "off"
-    """One of Liger's kernels in place of the model's own code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccelerateOptions(StackOptions):
+class RelabelledOptions(StackOptions):
+    """What engines understand that let accelerate lead."""
+
+    state: Literal["relabelled", "cpu"] = "relabelled"
+    """On CPU ranks: let accelerate take them for GPUs, or leave it as it is. Without meaning on a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccelerateOptions(RelabelledOptions):
     """A training loop of one's own around ``accelerate.Accelerator``."""
 
     fsdp: Literal["2", "1", "off"] = "2"
@@ -43,34 +43,21 @@ class AccelerateOptions(StackOptions):
     """Divide the summed loss by the label tokens of the whole step, or let each rank take the mean of its own."""
     labels: Literal["shifted", "unshifted"] = "shifted"
     """With cp: shift the labels before the row is cut, or leave that to the model, which sees its slice only."""
-    config: Literal["object", "file", "unprefixed"] = "object"
-    """Give ``ParallelismConfig`` in code, or in the launcher's file, with or without the prefix that its keys need."""
-    schedule: bool = False
-    """Prepare a learning-rate schedule as well: constant for as many steps as there are, then 0."""
-    seedable: bool = False
-    """``use_seedable_sampler``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerOptions(StackOptions):
+class TrainerOptions(RelabelledOptions):
     """``transformers.Trainer``."""
 
     average_tokens: bool = True
     """``average_tokens_across_devices``."""
-    mesh: Literal["own", "stale", "mapping"] = "own"
-    """``parallelism_config``: an object where it is needed; an object of ones beside a model that is sharded already; a mapping."""
-    native_fsdp: bool = False
-    """Shard at load time by transformers, instead of by accelerate's plug-in, where there is no tp either."""
-    seedable: bool = True
-    """``accelerator_config.use_seedable_sampler``."""
+    mesh: Literal["own", "stale"] = "own"
+    """With tp: no ``parallelism_config``, since the model brings its mesh; or one of ones, as if it were needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeOptions(StackOptions):
     """transformers' own ``DistributedConfig``, with a loop of one's own and accelerate's loader."""
-
-    plan: Literal["config", "auto"] = "config"
-    """Ask for tp by ``DistributedConfig(tp_size=...)``, or by ``tp_plan="auto"`` alone."""
 
 
 OPTIONS: Mapping[str, type[Any] | None] = {

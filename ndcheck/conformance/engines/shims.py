@@ -19,7 +19,6 @@ SHIMS: Mapping[str, str] = {
     "no-device-ids": "ACCELERATE_BYPASS_DEVICE_MAP=true, so that DDP gets no device ids: a CPU has none",
     "ring-attention": "torch's table of attention operators for context parallelism has an entry for the CPU's operator, which "
     "calls torch's own ring algorithm with it",
-    "triton-interpreter": "Liger's kernels run in Triton's interpreter",
 }
 """Name -> what it does."""
 
