@@ -99,12 +99,8 @@ def _sharding(layout: Layout, records: Sequence[Record]) -> Iterator[tuple[Diver
 
 def _samples(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
     """Ranks that differ in dp_replicate or dp_shard share out the baseline's rows; cp and tp peers have the same."""
-    for record in records:
-        if len(record.samples) != len(baseline.samples):
-            reason = f"rank {record.rank} made {len(record.samples)} steps, the baseline {len(baseline.samples)}"
-            yield Divergence(record.first_step, "samples", record.rank), reason
-            return
-    for index, expected in enumerate(baseline.samples):
+    made = min(len(record.samples) for record in records)
+    for index, expected in enumerate(baseline.samples[:made]):
         step = baseline.first_step + index
         readers: dict[tuple[int, int], Record] = {}
         for record in records:
@@ -117,18 +113,26 @@ def _samples(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Dive
             missing, extra = _difference(expected, read), _difference(read, expected)
             reason = f"step {step}: rows missing {missing}, too often or not of this step {extra}"
             yield Divergence(step, "samples", records[0].rank), reason
+    for record in records:
+        if len(record.samples) != len(baseline.samples):
+            reason = f"rank {record.rank} made {len(record.samples)} steps, the baseline {len(baseline.samples)}"
+            yield Divergence(baseline.first_step + made, "samples", record.rank), reason
 
 
 def _tokens(baseline: Record, records: Sequence[Record]) -> Iterator[tuple[Divergence, str]]:
     """The slices of cp peers tile the row: every token once. tp peers have the same slice."""
     slices: dict[tuple[tuple[int, int], int], dict[int, Record]] = {}
+    if baseline.positions is None:
+        return
     for record in records:
+        if record.positions is None:
+            continue  # not told
         peers = slices.setdefault((_data_place(record), record.coordinates["tp"]), {})
         peers[record.coordinates["cp"]] = record
     for peers in slices.values():
-        held = sorted(position for record in peers.values() for position in record.positions)
+        held = sorted(position for record in peers.values() for position in record.positions or ())
         if held != sorted(baseline.positions):
-            first = peers[0]
+            first = next(iter(peers.values()))
             reason = (
                 f"step {first.first_step}: of each row, tokens missing {_difference(baseline.positions, held)}, "
                 f"held twice {_difference(held, baseline.positions)} among the cp peers of rank {first.rank}"

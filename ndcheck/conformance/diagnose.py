@@ -91,8 +91,13 @@ def explain_rows(baseline: Record, found: Mapping[str, Array], tolerance: float)
     if not groups or len(groups) > len(rows) // 2:
         return ""  # as many weights as rows explain nothing
     return ", ".join(
-        f"{_rows(numbers)} count{'s' * (len(numbers) == 1)} {weight:.2f}x" for weight, numbers in groups.items()
+        f"{_rows(numbers)} count{'s' * (len(numbers) == 1)} {_weight(weight)}x" for weight, numbers in groups.items()
     )
+
+
+def _weight(weight: float) -> str:
+    """Two decimals, three where two would say 1.00."""
+    return f"{weight:.2f}" if abs(weight - 1) >= 0.005 else f"{weight:.3f}"
 
 
 def _rows(numbers: Sequence[int]) -> str:

@@ -56,9 +56,10 @@ def render(report: Fields) -> str:
 def _shown(index: int, cell: Fields, baselines: Mapping[str, Fields]) -> Fields:
     """A cell, and what the page adds to it."""
     error, quantity = cell["max_gradient_error"], (cell.get("first_divergence") or {}).get("quantity")
-    settings = [f"{name} {_value(value)}" for name, value in (cell.get("settings") or {}).items()]
+    chosen = {**(cell.get("settings") or {}), **(cell.get("options") or {})}
+    settings = [f"{name} {_value(value)}" for name, value in chosen.items()]
     return {
-        **dict.fromkeys(("losses", "gradient_errors", "rerun", "baseline")),
+        **dict.fromkeys(("losses", "gradient_errors", "rerun", "baseline", "rules", "because", "shims")),
         **cell,
         "anchor": f"cell-{index}",  # an id may hold anything
         "place": str(Layout(**cell["layout"])),

@@ -98,7 +98,8 @@ class Watch:
         self.losses: list[float] = []
         self.norms: list[float] = []
         self.samples: list[tuple[int, ...]] = []
-        self.positions: tuple[int, ...] = tuple(range(cell.settings.sequence_length))
+        whole_row = tuple(range(cell.settings.sequence_length))
+        self.positions: tuple[int, ...] | None = whole_row if cell.layout.cp == 1 else None
         self.gradients: Mapping[str, Array] = {}
         self.held: float | None = None
 

@@ -89,7 +89,8 @@ class CellItem(pytest.Item):
     def runtest(self) -> None:
         """Run it, and fail if it does not do what is expected."""
         result, baseline = self.config.stash[RUN].measure(self.plan)
-        rows = {"cell": report.cell(result), "baseline": report.baseline(baseline) if baseline else None}
+        told = {"rules": list(self.plan.rules) or None, "because": self.plan.because or None}
+        rows = {"cell": report.cell(result) | told, "baseline": report.baseline(baseline) if baseline else None}
         self.user_properties.append((PROPERTY, json.dumps(rows)))
         if result.verdict == "skipped":
             pytest.skip(result.reason)

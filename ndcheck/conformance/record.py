@@ -25,7 +25,7 @@ class Record:
     ``samples``
         indices of the rows that this rank had a share in, per step
     ``positions``
-        which tokens of them it had, in its order
+        which tokens of them it had, in its order; None: not told
     ``rows_read``
         rows that it took from the data set itself
     ``gradients``
@@ -53,7 +53,7 @@ class Record:
     losses: tuple[float, ...]
     gradient_norms: tuple[float, ...]
     samples: tuple[tuple[int, ...], ...]
-    positions: tuple[int, ...]
+    positions: tuple[int, ...] | None
     rows_read: int
     gradients: Mapping[str, Array]
     weights: Mapping[str, Array]

@@ -43,6 +43,9 @@ def cell(result: Result) -> dict[str, Any]:
         "reason": result.reason or None,
         "details": result.details or None,
         "baseline": result.cell.baseline.id,
+        "options": dict(result.cell.options) or None,
+        "rows": [list(rows) for rows in result.rows] or None,
+        "shims": list(result.shims) or None,
         "losses": [finite(loss) for loss in result.losses] or None,
         "gradient_errors": {name: finite(error) for name, error in result.gradient_errors.items()} or None,
     }

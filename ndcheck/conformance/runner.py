@@ -49,6 +49,10 @@ class Result:
     gradient_errors: dict[str, float] = field(default_factory=dict)
     seen: frozenset[str] = frozenset()
     """Every quantity that is beyond its tolerance."""
+    rows: tuple[tuple[int, ...], ...] = ()
+    """Rank -> the rows that it had in the first step."""
+    shims: tuple[str, ...] = ()
+    """What was done to the software under test so that it runs here."""
 
     @property
     def as_expected(self) -> bool:
@@ -125,6 +129,8 @@ class Runner:
             losses=outcome[0].losses,
             gradient_errors=dict(found.gradient_errors),
             seen=found.seen,
+            rows=tuple(record.samples[0] if record.samples else () for record in outcome),
+            shims=outcome[0].shims,
         )
 
     def close(self) -> None:

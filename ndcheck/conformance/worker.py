@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ndcheck.conformance.cells import Cell
-from ndcheck.conformance.engines import Refused, Session, load_engine
+from ndcheck.conformance.engines import Refused, Session, Unrunnable, load_engine
 from ndcheck.conformance.faults import seeded
 from ndcheck.conformance.noise import cut_sums
 from ndcheck.conformance.record import Record
@@ -60,7 +60,10 @@ def _session(job: Job, rank: int, scratch: Path) -> Session:
     if name not in _sessions:
         import torch
 
-        engine = load_engine(name)
+        try:
+            engine = load_engine(name)
+        except ImportError as error:
+            raise Unrunnable(f"the engine {name} cannot be imported: {error}") from error
         device = torch.device("cuda", job.devices[rank]) if job.devices else torch.device("cpu")
         # a collective waits longer than the cell may last: what hangs is then seen to hang, not to raise
         timeout = timedelta(seconds=2 * job.time_limit)

@@ -68,7 +68,7 @@ def dispatch_unequal_rows(run: Run) -> Iterator[Violation]:
     "ND512",
     Severity.ERROR,
     Run,
-    evidence="run on 4 CPU ranks with accelerate 1.15: cp ranks, and tp ranks beside data ranks, get different samples; loss off by 0.01, no error",
+    evidence="matrices/stack.yaml on 8 CPU ranks, accelerate 1.15: every such cell diverges at its first step, with no error",
     bad=f"{STREAM}context_parallel_size: 2\nattn_implementation: flash_attention_2\npad_to_sequence_len: true\n",
     good=f"{STREAM}context_parallel_size: 2\nattn_implementation: flash_attention_2\npad_to_sequence_len: true\n"
     "accelerator_config: {dispatch_batches: false}\n",
@@ -78,23 +78,53 @@ def dispatch_unequal_rows(run: Run) -> Iterator[Violation]:
 def dispatch_splits_mesh(run: Run) -> Iterator[Violation]:
     """Batches are dispatched from rank 0 to a mesh that the dispatcher does not know.
 
-    accelerate's dispatcher cuts the batch by rank. Ranks that must see the same rows (cp peers, and tp
-    peers as soon as there are several data ranks) get different ones. Nothing fails; the gradients are
-    wrong, and the loss looks plausible.
+    accelerate's dispatcher cuts the batch by rank. With cp, peers that must see the same rows get different
+    ones; so do tp peers with split_batches. With tp and several data ranks, but without split_batches, all ranks
+    get one batch, and the others are lost. Nothing fails; the gradients are wrong, and the loss looks plausible.
     """
     loader = run.loader
-    dispatched = loader.dispatch_batches.value or (loader.dispatch_batches.value is None and loader.streaming.value)
-    data_ranks = run.degree("dp_shard") * run.degree("dp_replicate") > 1
     wrong = [run.degrees["cp"]] if run.degree("cp") > 1 else []
-    if run.degree("tp") > 1 and (data_ranks or run.degree("tp") < run.ranks()):
+    if run.degree("tp") > 1 and (run.degree("tp") < run.ranks() or loader.split_batches.value):
         wrong.append(run.degrees["tp"])
-    if not dispatched or not wrong:
+    if not _dispatched(run) or not wrong:
         return
     how = "on" if loader.dispatch_batches.value else "unset, which means on for streamed data"
-    message = f"dispatch_batches is {how}: with {' and '.join(str(value) for value in wrong)}, peers get different rows"
+    message = f"dispatch_batches is {how}: with {' and '.join(str(value) for value in wrong)}, ranks get wrong rows"
     where = place(loader.dispatch_batches, loader.streaming)
     edits = (SetValue(loader.dispatch_batches.path, "false"),) if loader.dispatch_batches.path else ()
     yield Violation(where, message, notes(*wrong, loader.streaming), Fix("set dispatch_batches: false", edits=edits))
+
+
+def _dispatched(run: Run) -> bool:
+    """Rank 0 reads for all: because the config says so, or because it says nothing and the data is streamed."""
+    chosen = run.loader.dispatch_batches.value
+    return bool(chosen or (chosen is None and run.loader.streaming.value))
+
+
+@rule(
+    "ND514",
+    Severity.WARNING,
+    Run,
+    evidence="matrices/stack.yaml, tp 8 on CPU ranks, accelerate 1.15 under transformers 5.24: Trainer starts the data anew at step 2",
+    bad="tensor_parallel_size: 2\naccelerator_config: {dispatch_batches: true}\n",
+    good="tensor_parallel_size: 2\naccelerator_config: {dispatch_batches: false}\n",
+    given={"world_size": 2},
+    unchecked=True,
+)
+def dispatch_shortens_epoch(run: Run) -> Iterator[Violation]:
+    """A dispatching loader under tp says that it has fewer batches than it has.
+
+    accelerate's dispatcher counts the batches as if every rank got its own, while tp peers get the same. Whoever
+    plans by the length of the loader, as transformers.Trainer does, ends each epoch after 1/tp of the data: rows
+    at the end of the data set are never trained on.
+    """
+    loader, tp = run.loader, run.degree("tp")
+    if tp == 1 or tp != run.ranks() or not _dispatched(run) or loader.streaming.value or loader.split_batches.value:
+        return
+    message = f"dispatch_batches is on: with {run.degrees['tp']}, each epoch ends after 1/{tp} of the rows"
+    edits = (SetValue(loader.dispatch_batches.path, "false"),) if loader.dispatch_batches.path else ()
+    fix = Fix("set dispatch_batches: false", edits=edits)
+    yield Violation(place(loader.dispatch_batches), message, notes(run.degrees["tp"]), fix)
 
 
 @rule(
@@ -131,4 +161,5 @@ RULES: tuple[Rule[Run], ...] = (
     dispatch_unequal_rows,
     dispatch_splits_mesh,
     split_batches_divide,
+    dispatch_shortens_epoch,
 )

@@ -127,7 +127,7 @@ def test_a_parameter_on_one_side_only_diverges():
         ({"gradient_norms": (5.1, 4.0)}, "gradient_norm", 1, "gradient norm is 5.1, the baseline's 5"),
         ({"weights": BASELINE.weights | {"q": np.zeros(3)}}, "weight", 2, "q: relative error 1 of the weight"),
         ({"evaluation_loss": 3.1}, "evaluation_loss", 2, "evaluation loss is 3.1, the baseline's 3"),
-        ({"samples": ((2, 3),)}, "samples", 1, "rank 2 made 1 steps, the baseline 2"),
+        ({"samples": ((2, 3),)}, "samples", 2, "rank 2 made 1 steps, the baseline 2"),
         ({"positions": (0, 1, 2, 2)}, "tokens", 1, "tokens missing [3], held twice [2] among the cp peers of rank 2"),
         ({"mesh_constructions": 2}, "mesh", 1, "rank 2 built 2 meshes, not 1"),
         ({"samples": ((0, 1), (4, 5))}, "samples", 1, "rank 3 read other rows than its cp or tp peer, rank 2"),

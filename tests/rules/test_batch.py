@@ -91,6 +91,12 @@ PADDED = STREAM + "pad_to_sequence_len: true\n"
         (PADDED + "tensor_parallel_size: 2\ndp_replicate_size: 2\n", 4, 1),
         (PADDED + "tensor_parallel_size: 2\n", 2, None),  # all ranks are one tp group: rank 0 feeds them alike
         (PADDED + "tensor_parallel_size: 2\n", None, None),
+        (PADDED + "tensor_parallel_size: 2\naccelerator_config: {split_batches: true}\n", 2, 1),  # cut over tp peers
+        (
+            PADDED + "tensor_parallel_size: 2\naccelerator_config: {split_batches: true, dispatch_batches: false}\n",
+            2,
+            None,
+        ),
         (PADDED + "dp_shard_size: 2\n" + FSDP2, 2, None),
         (PADDED + "context_parallel_size: 1\n", 2, None),
         (PADDED + "context_parallel_size: null\n", 2, None),
@@ -103,6 +109,30 @@ PADDED = STREAM + "pad_to_sequence_len: true\n"
 def test_dispatch_splits_mesh(fragment: str, ranks: int | None, line: int | None) -> None:
     found = [(item.severity, item.line) for item in seen("ND512", fragment, world_size=ranks)]
     assert found == ([] if line is None else [("error", line)])
+
+
+DISPATCH = "accelerator_config: {dispatch_batches: true}\n"
+
+
+@pytest.mark.parametrize(
+    ("fragment", "ranks", "expected"),
+    [
+        ("tensor_parallel_size: 2\n" + DISPATCH, 2, True),
+        ("tensor_parallel_size: 8\n" + DISPATCH, None, True),
+        ("tensor_parallel_size: 2\n" + DISPATCH, 4, False),  # worse: ND512
+        (
+            "tensor_parallel_size: 2\naccelerator_config: {dispatch_batches: true, split_batches: true}\n",
+            2,
+            False,
+        ),  # ND512
+        ("tensor_parallel_size: 2\naccelerator_config: {dispatch_batches: false}\n", 2, False),
+        ("tensor_parallel_size: 2\n", 2, False),
+        (PADDED + "tensor_parallel_size: 2\n" + DISPATCH, 2, False),  # a stream has no length
+        ("dp_shard_size: 2\n" + FSDP2 + DISPATCH, 2, False),
+    ],
+)
+def test_dispatch_shortens_epoch(fragment: str, ranks: int | None, expected: bool) -> None:
+    assert bool(seen("ND514", fragment, world_size=ranks)) == expected
 
 
 def test_dispatch_names_the_axes_that_suffer() -> None:

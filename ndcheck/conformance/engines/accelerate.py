@@ -41,14 +41,13 @@ class AccelerateSession(stack.StackSession):
         """See ``StackSession``."""
         settings, layout = cell.settings, cell.layout
         shims = stack.ring_attention(self.place) if options.sequence == "cp" else ()
-        with stack.refusals():
-            accelerator = make_accelerator(settings, layout, options, self.place)
-            native = {"distributed_config": DistributedConfig(tp_size=layout.tp)} if layout.tp > 1 else {}
-            whole = options.model == "whole"
-            model = stack.load_model(settings, self.place, options.attention, **({} if whole else native))
-            optimizer = stack.make_optimizer(settings, model)
-            model, optimizer = accelerator.prepare(model, optimizer)
-            batches = accelerator.prepare(stack.loader(settings, layout, options.padding))
+        accelerator = make_accelerator(settings, layout, options, self.place)
+        native = {"distributed_config": DistributedConfig(tp_size=layout.tp)} if layout.tp > 1 else {}
+        whole = options.model == "whole"
+        model = stack.load_model(settings, self.place, options.attention, **({} if whole else native))
+        optimizer = stack.make_optimizer(settings, model)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        batches = accelerator.prepare(stack.loader(settings, layout, options.padding))
         watch.begin(model)
         for parts in stack.steps(batches, settings):
             train_step(accelerator, model, parts, settings, layout, options, watch)

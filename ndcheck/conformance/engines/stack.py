@@ -64,7 +64,8 @@ class StackSession:
         with clean_state(), relabelling(self.place, dict(cell.options).get("state")) as shims:
             torch.manual_seed(cell.settings.seed)
             watch = Watch(cell, self.place.rank)
-            used = self.train(cell, self.options(**dict(cell.options)), watch)
+            with refusals(watch):
+                used = self.train(cell, self.options(**dict(cell.options)), watch)
             return watch.record(shims=(*shims, *used))
 
     def train(self, cell: Cell, options: Any, watch: Watch) -> tuple[str, ...]:
@@ -124,11 +125,13 @@ def relabelling(place: Place, state: str | None) -> Iterator[tuple[str, ...]]:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """What the stack raises as a considered no is a refusal; anything else stays what it is."""
+def refusals(watch: Watch) -> Iterator[None]:
+    """What the stack raises as a considered no, before the first step is done, is a refusal; all else stays what it is."""
     try:
         yield
     except (ValueError, NotImplementedError) as error:
+        if watch.samples:
+            raise
         raise Refused(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 

@@ -44,19 +44,16 @@ class TrainerSession(stack.StackSession):
         """See ``StackSession``."""
         settings, layout = cell.settings, cell.layout
         shims = stack.ring_attention(self.place)
-        with stack.refusals():
-            arguments = make_arguments(cell, options, self.place)
-            model = stack.load_model(
-                settings, self.place, options.attention, **(sharding(layout) if layout.tp > 1 else {})
-            )
-            trainer = WatchedTrainer(
-                watch,
-                model=model,
-                args=arguments,
-                train_dataset=stack.dataset(settings, options.padding),
-                data_collator=collate,
-                callbacks=[Losses(watch)],
-            )
+        arguments = make_arguments(cell, options, self.place)
+        model = stack.load_model(settings, self.place, options.attention, **(sharding(layout) if layout.tp > 1 else {}))
+        trainer = WatchedTrainer(
+            watch,
+            model=model,
+            args=arguments,
+            train_dataset=stack.dataset(settings, options.padding),
+            data_collator=collate,
+            callbacks=[Losses(watch)],
+        )
         if layout.cp > 1:
             stack.note_positions(model, watch)
         trainer.train()

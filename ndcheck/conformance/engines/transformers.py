@@ -47,9 +47,8 @@ class NativeSession(stack.StackSession):
         if settings.max_norm is not None:
             raise Refused("transformers has no clipping of its own for a sharded model outside of its Trainer")
         Accelerator(cpu=self.place.on_cpu)  # the loaders look for its state
-        with stack.refusals():
-            model = stack.load_model(settings, self.place, options.attention, **sharding(layout))
-            batches = prepare_loader(settings, layout, options, self.place)
+        model = stack.load_model(settings, self.place, options.attention, **sharding(layout))
+        batches = prepare_loader(settings, layout, options, self.place)
         optimizer = stack.make_optimizer(settings, model)
         watch.begin(model)
         for parts in stack.steps(batches, settings):
