@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -41,7 +42,7 @@ def cell(result: Result) -> dict[str, Any]:
         "max_loss_error": finite(result.max_loss_error),
         "first_divergence": _divergence(result),
         "reason": result.reason or None,
-        "details": result.details or None,
+        "details": portable(result.details) or None,
         "baseline": result.cell.baseline.id,
         "options": dict(result.cell.options) or None,
         "rows": [list(rows) for rows in result.rows] or None,
@@ -49,6 +50,13 @@ def cell(result: Result) -> dict[str, Any]:
         "losses": [finite(loss) for loss in result.losses] or None,
         "gradient_errors": {name: finite(error) for name, error in result.gradient_errors.items()} or None,
     }
+
+
+def portable(text: str) -> str:
+    """A traceback without the folders that packages lie in: they tell of the machine, not of the mistake."""
+    checkout = Path(ndcheck.__file__).parents[1]
+    text = re.sub(r'(?<=File ")[^"]*/(?:site-packages|lib/python3\.\d+)/', "", text)
+    return text.replace(f'File "{checkout}/', 'File "')
 
 
 def baseline(base: Baseline) -> dict[str, Any]:

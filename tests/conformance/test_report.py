@@ -46,6 +46,12 @@ def content() -> dict:
     return report.to_json([report.cell(result) for result in (GOOD, BAD, SKIPPED)], [], ENVIRONMENT, 3.0)
 
 
+def test_tracebacks_do_not_tell_where_packages_lie():
+    root = Path(report.__file__).parents[2]
+    text = f'  File "{root}/ndcheck/x.py", line 1\n  File "/a/lib/python3.11/site-packages/torch/y.py", line 2, in "/kept/z"'
+    assert report.portable(text) == '  File "ndcheck/x.py", line 1\n  File "torch/y.py", line 2, in "/kept/z"'
+
+
 def test_json_has_the_promised_shape():
     found = json.loads(json.dumps(content(), allow_nan=False))
     assert found["version"] == 1

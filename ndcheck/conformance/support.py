@@ -1,0 +1,161 @@
+"""The measured support matrix, as a page: ``python -m ndcheck.conformance.support matrix.json [...] > docs/support.md``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ndcheck.layout import Layout
+
+ENGINES = {
+    "accelerate": "accelerate, `ParallelismConfig`",
+    "trainer": "transformers.Trainer",
+    "transformers": "transformers, `DistributedConfig`",
+}
+MODES = {
+    (dispatch, split): f"{'dispatch' if dispatch else 'no dispatch'}, {'split' if split else 'no split'}"
+    for dispatch in (False, True)
+    for split in (False, True)
+}
+PLAIN = {"samples"}
+"""Settings that all cells of the matrix have in common."""
+
+Fields = Mapping[str, Any]
+
+
+def main(paths: Sequence[str]) -> None:
+    """Print the page for the reports at ``paths``."""
+    reports = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    sys.stdout.write(page(reports))
+
+
+def page(reports: Sequence[Fields]) -> str:
+    """Markdown: what each engine does with each layout and loader mode, the rows that ranks had, and the ways to go wrong."""
+    cells = [cell for report in reports for cell in report["cells"] if cell["engine"] in ENGINES]
+    where = reports[0]["environment"]
+    versions = ", ".join(f"{name} {where[name]}" for name in ("torch", "transformers", "accelerate"))
+    lines = [
+        "# What Hugging Face's stack supports, measured",
+        "",
+        f"{versions}; {where['device']}. Generated from {counted(reports)} by `python -m ndcheck.conformance.support`.",
+        "A cell agrees if losses, the gradient of every parameter, weights and rows are those of one process.",
+        "",
+        "## Layouts",
+        "",
+        "Loaders as they are by default for data with a length: every rank reads its own rows.",
+        "",
+        *table("layout", list(ENGINES.values()), layout_rows(cells)),
+        "",
+        "## Loader modes",
+        "",
+        *table("engine, layout, data", list(MODES.values()), mode_rows(cells)),
+        "",
+        "## Which rows each rank had",
+        "",
+        "The first step of 16 rows in two micro-batches, of the cells above that did not get the rows they should.",
+        "",
+        *rows_of_ranks(cells),
+        "",
+        "## One value from right to wrong",
+        "",
+        *witnesses(cells),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def counted(reports: Sequence[Fields]) -> str:
+    """'96 + 150 cells'."""
+    return " + ".join(str(report["totals"]["cells"]) for report in reports) + " cells"
+
+
+def table(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
+    """Lines of a table."""
+    head = [f"| {' | '.join([corner, *columns])} |", f"|{'---|' * (len(columns) + 1)}"]
+    return head + [f"| {' | '.join([name, *texts])} |" for name, texts in rows.items()]
+
+
+def is_plain(cell: Fields) -> bool:
+    """No option, and no setting but those of the loader's modes."""
+    return not cell["options"] and not set(cell["settings"]) - PLAIN - {"dataset"}
+
+
+def mode(cell: Fields) -> tuple[bool, bool]:
+    """How its loader works."""
+    return cell["dispatch_batches"], cell["split_batches"]
+
+
+def layout_rows(cells: Iterable[Fields]) -> dict[str, list[str]]:
+    """Layout -> what each engine made of it."""
+    found: dict[str, dict[str, str]] = {}
+    for cell in cells:
+        if is_plain(cell) and mode(cell) == (False, False) and "dataset" not in cell["settings"]:
+            found.setdefault(str(Layout(**cell["layout"])), {})[cell["engine"]] = verdict(cell)
+    return {place: [told.get(engine, "") for engine in ENGINES] for place, told in found.items()}
+
+
+def mode_rows(cells: Sequence[Fields]) -> dict[str, list[str]]:
+    """Engine, layout and kind of data -> what came of each mode, where all modes were tried and the layout is there at all."""
+    found: dict[str, dict[tuple[bool, bool], str]] = {}
+    for cell in cells:
+        if is_plain(cell):
+            data = cell["settings"].get("dataset", "map")
+            found.setdefault(f"{cell['engine']}, {Layout(**cell['layout'])}, {data}", {})[mode(cell)] = verdict(cell)
+    tried = {name: told for name, told in found.items() if len(told) == len(MODES)}
+    kept = {name: told for name, told in tried.items() if told[False, False].startswith("agrees")}
+    return {name: [told[each] for each in MODES] for name, told in kept.items()}
+
+
+def verdict(cell: Fields) -> str:
+    """A cell's verdict, and the rule or the quantity that tells why."""
+    if cell["verdict"] != "diverges":
+        return str(cell["verdict"])
+    return f"**diverges** ({', '.join(cell['rules'] or [cell['first_divergence']['quantity']])})"
+
+
+def rows_of_ranks(cells: Iterable[Fields]) -> list[str]:
+    """For each cell that got wrong rows, rank -> rows."""
+    wrong = [
+        cell
+        for cell in cells
+        if is_plain(cell) and cell["rows"] and (cell["first_divergence"] or {}).get("quantity") == "samples"
+    ]
+    lines = []
+    for cell in wrong:
+        data = cell["settings"].get("dataset", "map")
+        ranks = "; ".join(f"{rank}: {spans(rows)}" for rank, rows in enumerate(cell["rows"]))
+        lines.append(
+            f"- {cell['engine']}, {Layout(**cell['layout'])}, {data}, {MODES[mode(cell)]}: {cell['reason']}. Ranks had {ranks}"
+        )
+    return lines
+
+
+def spans(rows: Sequence[int]) -> str:
+    """'0-3 8-11', 'none'."""
+    parts: list[list[int]] = []
+    for row in rows:
+        if parts and row == parts[-1][-1] + 1:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    texts = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts]
+    return " ".join(texts) or "none"
+
+
+def witnesses(cells: Iterable[Fields]) -> list[str]:
+    """A table of the cells with options or other rows: what was set, what came of it, and why."""
+    lines = ["| engine, layout | set | verdict | why |", "|---|---|---|---|"]
+    for cell in cells:
+        chosen = {name: value for name, value in cell["settings"].items() if name not in PLAIN | {"dataset"}}
+        chosen |= cell["options"] or {}
+        if chosen and cell["verdict"] != "agrees":
+            text = ", ".join(f"{name} {value}" for name, value in chosen.items())
+            why = cell["because"] or ", ".join(cell["rules"] or [])
+            lines.append(f"| {cell['engine']}, {Layout(**cell['layout'])} | {text} | {verdict(cell)} | {why} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
