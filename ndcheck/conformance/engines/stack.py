@@ -61,11 +61,13 @@ class StackSession:
     def run(self, cell: Cell) -> Record:
         """See ``Session``."""
         check(cell)
-        with clean_state(), relabelling(self.place, dict(cell.options).get("state")) as shims:
+        options = self.options(**dict(cell.options))
+        # an engine without that option leaves accelerate as it is
+        with clean_state(), relabelling(self.place, getattr(options, "state", "cpu")) as shims:
             torch.manual_seed(cell.settings.seed)
             watch = Watch(cell, self.place.rank)
             with refusals(watch):
-                used = self.train(cell, self.options(**dict(cell.options)), watch)
+                used = self.train(cell, options, watch)
             return watch.record(shims=(*shims, *used))
 
     def train(self, cell: Cell, options: Any, watch: Watch) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ def clean_state() -> Iterator[None]:
 
 
 @contextmanager
-def relabelling(place: Place, state: str | None) -> Iterator[tuple[str, ...]]:
+def relabelling(place: Place, state: str) -> Iterator[tuple[str, ...]]:
     """accelerate's state as the option says; yields the shims."""
     if place.on_cpu and state != "cpu" and place.layout.world_size > 1:
         with relabelled_state():
