@@ -85,7 +85,7 @@ def check(
     policy = policy or Policy()
     document = _read(content)
     mapping = document.data
-    chosen = DIALECTS[dialect] if dialect else detect(mapping) if isinstance(mapping, dict) else None
+    chosen = DIALECTS[dialect] if dialect else detect(mapping).dialect if isinstance(mapping, dict) else None
     if document.root is not None and not isinstance(mapping, dict):
         what = "empty" if mapping is None else "a list" if isinstance(mapping, list) else "a single value"
         document.problems.append(

@@ -70,9 +70,16 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="FILE",
         help="the model's config.json (default: base_model, if it is a local directory)",
     )
-    facts.add_argument("--dialect", choices=["axolotl"], help="config language (default: told by the keys)")
     facts.add_argument(
-        "--target", metavar="axolotl==X", help="the framework's version (default: the installed one, if any)"
+        "--dialect",
+        choices=["axolotl"],
+        help="config language (default: told by the keys)",
+    )
+    facts.add_argument(
+        "--target",
+        action="append",
+        metavar="PACKAGE==X",
+        help="a framework's version, such as axolotl==0.18 (default: the installed one, if any)",
     )
     rules = validate.add_argument_group("rules", "names, codes, or prefixes of codes such as ND1, separated by commas")
     rules.add_argument("--select", metavar="RULES", help="run these only")
@@ -123,8 +130,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _rules(arguments: argparse.Namespace) -> int:
+    from ndcheck.dialects import ALL
     from ndcheck.output import explain
-    from ndcheck.rules import ALL
 
     _write(explain.table(ALL, arguments.format))
     return OK

@@ -15,6 +15,7 @@ from ndcheck.facts import FactError, Facts, gather
 from ndcheck.findings import Severity
 from ndcheck.output import as_json, as_text
 from ndcheck.policy import Policy, PolicyError
+from ndcheck.rules.versions import ASSUMED
 
 OK, FINDINGS, FAILED = 0, 1, 2
 
@@ -155,7 +156,7 @@ def _job(arguments: Namespace) -> tuple[_Job, dict[str, Any]]:
             per_file_ignores=settings.get("per-file-ignores", {}),
             severities=settings.get("severities", {}),
             lowest=Severity(given("severity") or "info"),
-            target=_target(given("target")),
+            targets=_targets(given("target")),
         )
     except (FactError, PolicyError) as error:
         raise UsageError(str(error)) from None
@@ -176,16 +177,20 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def _target(text: str | None) -> str | None:
-    """'axolotl==0.19' -> '0.19'."""
-    if text is None:
-        return None
+def _targets(texts: list[str] | str | None) -> dict[str, str]:
+    """['axolotl==0.19'] -> {'axolotl': '0.19'}."""
+    if not texts:
+        return {}
     from packaging.version import InvalidVersion, Version
 
-    name, separator, version = text.partition("==")
-    try:
-        if name.strip() != "axolotl" or not separator:
-            raise InvalidVersion
-        return str(Version(version.strip()))
-    except InvalidVersion:
-        raise UsageError(f"--target must read axolotl==VERSION, not {text!r}") from None
+    found = {}
+    for text in [texts] if isinstance(texts, str) else texts:
+        name, separator, version = text.partition("==")
+        try:
+            if name.strip() not in ASSUMED or not separator:
+                raise InvalidVersion
+            found[name.strip()] = str(Version(version.strip()))
+        except InvalidVersion:
+            known = ", ".join(f"{package}==VERSION" for package in ASSUMED)
+            raise UsageError(f"--target must be one of {known}, not {text!r}") from None
+    return found

@@ -9,8 +9,8 @@ from fnmatch import fnmatch
 from pathlib import PurePath
 from typing import Any
 
+from ndcheck.dialects import ALL
 from ndcheck.findings import Severity
-from ndcheck.rules import ALL
 from ndcheck.rules.rule import Rule
 from ndcheck.rules.versions import in_range
 
@@ -27,7 +27,7 @@ class Policy:
 
     ``select`` empty means every rule; ``ignore`` wins over it. ``per_file_ignores``: glob of paths ->
     selectors. ``severities``: name or code -> another severity. ``lowest``: quieter findings are left out.
-    ``target``: version of the framework that rules with a version range are held against; without it the
+    ``targets``: package -> version that rules with a version range are held against; without it the
     installed one, else the one that the catalogue was written against.
     """
 
@@ -36,7 +36,7 @@ class Policy:
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     severities: Mapping[str, Severity] = field(default_factory=dict)
     lowest: Severity = Severity.INFO
-    target: str | None = None
+    targets: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         selectors = [*self.select, *self.ignore, *self.severities]
@@ -52,7 +52,7 @@ class Policy:
         if self.select and not _selected(rule, self.select):
             return False
         ignored = (*self.ignore, *self._ignored_for(path))
-        return not _selected(rule, ignored) and in_range(rule.versions, self.target)
+        return not _selected(rule, ignored) and in_range(rule.versions, self.targets)
 
     def severity(self, rule: Rule[Any], own: Severity) -> Severity:
         """The severity to report, given the finding's own."""

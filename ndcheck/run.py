@@ -11,17 +11,27 @@ from math import prod
 from typing import Any
 
 from ndcheck.facts import FactMissing, Facts, ModelShape
+from ndcheck.findings import SetValue
 from ndcheck.layout import AXES, Layout, LayoutError
 from ndcheck.values import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Which engine shards parameters. ``fsdp_version`` is the one in force when FSDP is on."""
+    """Which engine shards parameters.
+
+    ``fsdp_version`` is the one in force when FSDP is on. ``stands_beside``: axes that the framework lets stand beside FSDP1.
+    ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``native``: transformers
+    itself shards the model as it loads it.
+    """
 
     fsdp: Value[bool]
     fsdp_version: Value[int] | None = None
     deepspeed: Value[bool]
+    stands_beside: frozenset[str] = frozenset()
+    switch: str = "fsdp_version: 2"
+    cpu: Value[bool] | None = None
+    native: Value[bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +45,35 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """``length`` in tokens. ``zigzag``: cp gives each rank two slices, one from each end. ``pads``: odd lengths are padded."""
+    """``length`` in tokens. ``zigzag``: cp gives each rank two slices, one from each end. ``pads``: odd lengths are padded.
+
+    ``cp_by_torch``: torch's ``context_parallel`` cuts the rows, which replaces one attention function and drops masks.
+    ``attention``: implementation by name. ``packed``: a row holds several documents. ``padding_side``: left or right.
+    ``ulysses``: ranks that trade tokens for heads (``sp_size``), beside the mesh.
+    """
 
     length: Value[int] | None = None
     zigzag: Value[bool]
     pads: bool
+    cp_by_torch: bool = False
+    attention: Value[str] | None = None
+    packed: Value[bool] | None = None
+    padding_side: Value[str] | None = None
+    ulysses: Value[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """``streaming``: the data set can only be iterated. None for dispatch: the framework chooses."""
+    """``streaming``: the data set can only be iterated. None for dispatch: the framework chooses.
+
+    ``even_batches``: rows are repeated so that every rank has as many batches.
+    """
 
     streaming: Value[bool]
     dispatch_batches: Value[bool | None]
     split_batches: Value[bool]
     pads_to_length: Value[bool]
+    even_batches: Value[bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +102,7 @@ class Run:
 
     facts: Facts
     degrees: Mapping[str, Value[int]]
-    degree_keys: Mapping[str, str] = field(default_factory=dict)
+    degree_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sharding: Sharding
     batch: Batch
     sequence: Sequence
@@ -89,6 +113,8 @@ class Run:
     groups: Groups | None = None
     adapter: Value[str] | None = None
     reentrant: Value[bool] | None = None
+    average_tokens: Value[bool] | None = None
+    """The loss is divided by the label tokens of all ranks, not by each rank's own."""
 
     def degree(self, axis: str) -> int:
         """The degree of an axis; 1 if unset. Raises Unreadable if its type was wrong."""
@@ -102,6 +128,14 @@ class Run:
     def product(self) -> int:
         """Product of the explicit degrees."""
         return prod(value.value for value in self.explicit().values())
+
+    def degree_name(self, axis: str) -> str:
+        """The framework's key of an axis."""
+        return self.degree_keys.get(axis, (axis,))[-1]
+
+    def set_degree(self, axis: str, degree: int) -> SetValue:
+        """The edit that gives an axis this degree."""
+        return SetValue(self.degree_keys[axis], str(degree))
 
     def legal_degrees(self) -> bool:
         """Every written degree is at least 1."""

@@ -15,28 +15,32 @@ import yaml
 from ndcheck import fixes
 from ndcheck.checker import check
 from ndcheck.cli import main
+from ndcheck.dialects import ALL
+from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import Facts, gather
 from ndcheck.findings import Finding, Safety
-from ndcheck.rules import ALL
-from ndcheck.rules.examples import facts_of, whole
 from ndcheck.rules.rule import Rule
 
 HEAD = "base_model: org/model\ndatasets: [{path: d, type: alpaca}]\nlearning_rate: 1.0e-5\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"
 
 
-def checker(facts: Facts | None = None) -> Callable[[str], tuple[Finding, ...]]:
-    return lambda text: check(text, "config.yaml", facts or Facts(), "axolotl").findings
+def checker(facts: Facts | None = None, dialect: str = "axolotl") -> Callable[[str], tuple[Finding, ...]]:
+    return lambda text: check(text, "config.yaml", facts or Facts(), dialect).findings
 
 
-def fixed(text: str, *, unsafe: bool = False, facts: Facts | None = None) -> str:
-    return fixes.fix_text(text, checker(facts), unsafe=unsafe)[0]
+def fixed(text: str, *, unsafe: bool = False, facts: Facts | None = None, dialect: str = "axolotl") -> str:
+    return fixes.fix_text(text, checker(facts, dialect), unsafe=unsafe)[0]
+
+
+def checker_of(rule: Rule[Any]) -> Callable[[str], tuple[Finding, ...]]:
+    return checker(gather(**facts_of(rule)), language(rule, rule.bad).name)
 
 
 def fixable_examples() -> list[Rule[Any]]:
     found = []
     for rule in ALL:
         if rule.bad:
-            findings = checker(gather(**facts_of(rule)))(whole(rule, rule.bad))
+            findings = checker_of(rule)(whole(rule, rule.bad))
             if any(finding.name == rule.name and finding.fix and finding.fix.edits for finding in findings):
                 found.append(rule)
     return found
@@ -44,18 +48,17 @@ def fixable_examples() -> list[Rule[Any]]:
 
 @pytest.mark.parametrize("rule", fixable_examples(), ids=lambda rule: rule.name)
 def test_a_repaired_finding_is_gone_and_repairing_again_changes_nothing(rule: Rule[Any]) -> None:
-    facts = gather(**facts_of(rule))
-    before = whole(rule, rule.bad)
-    after = fixed(before, unsafe=True, facts=facts)
-    assert rule.name not in {finding.name for finding in checker(facts)(after)}
-    assert fixed(after, unsafe=True, facts=facts) == after
+    examine = checker_of(rule)
+    after = fixes.fix_text(whole(rule, rule.bad), examine, unsafe=True)[0]
+    assert rule.name not in {finding.name for finding in examine(after)}
+    assert fixes.fix_text(after, examine, unsafe=True)[0] == after
 
 
 @pytest.mark.parametrize("rule", fixable_examples(), ids=lambda rule: rule.name)
 def test_safe_repairs_leave_no_safe_repair_behind(rule: Rule[Any]) -> None:
-    facts = gather(**facts_of(rule))
-    after = fixed(whole(rule, rule.bad), facts=facts)
-    left = [finding for finding in checker(facts)(after) if finding.fix and finding.fix.edits]
+    examine = checker_of(rule)
+    after = fixes.fix_text(whole(rule, rule.bad), examine, unsafe=False)[0]
+    left = [finding for finding in examine(after) if finding.fix and finding.fix.edits]
     assert all(finding.fix and finding.fix.safety is Safety.UNSAFE for finding in left)
 
 

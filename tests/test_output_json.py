@@ -86,7 +86,7 @@ def test_one_finding_in_full() -> None:
     assert {key: finding[key] for key in REGION} == {"line": 1, "column": 1, "end_line": 1, "end_column": 14}
     assert finding["message"] == "dp_shard_size 8, but FSDP is off, so nothing is sharded"
     assert finding["related"] == [{"line": 2, "column": 1, "end_line": 2, "end_column": 12, "label": "FSDP is off"}]
-    assert finding["fix"]["title"] == "switch FSDP on: set fsdp_version: 2 and an fsdp_config"
+    assert finding["fix"]["title"] == "switch FSDP2 on: fsdp_version: 2 and an fsdp_config"
 
 
 def test_derived() -> None:

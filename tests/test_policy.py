@@ -9,10 +9,10 @@ import pytest
 
 from ndcheck.checker import check
 from ndcheck.cli import main
+from ndcheck.dialects import ALL
 from ndcheck.facts import Facts
 from ndcheck.findings import Severity
 from ndcheck.policy import Policy, PolicyError
-from ndcheck.rules import ALL
 
 HEAD = "base_model: org/model\ndatasets: [{path: d, type: alpaca}]\nlearning_rate: 1.0e-5\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"
 TWO = HEAD + "dp_shard_size: 8\nsequence_parallel_degree: 1\n"

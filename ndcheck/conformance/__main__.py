@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--fault", choices=FAULTS, metavar="NAME", help="seed a fault: the cells it touches are expected to diverge")
     add("--time-limit", type=_positive, default=120, metavar="S", help="seconds until a cell counts as hanging (120)")
+    add("--sample", action="store_true", help="only so many cells that every two values of the matrix meet in one")
     add("--resume", action="store_true", help="go on where the run that wrote DIR was interrupted")
     return parser
 
@@ -97,7 +98,7 @@ def _run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         "--time-limit": options.time_limit,
     }
     own = [f"{name}={value}" for name, value in known.items() if value is not None]
-    own += ["--resume"] if options.resume else []
+    own += [flag for flag, chosen in (("--sample", options.sample), ("--resume", options.resume)) if chosen]
     # no settings of whatever project stands here; pytest's own memory (--lf) beside the report
     plain = ["-c", os.devnull, "--rootdir", str(path.parent), "-o", f"cache_dir={options.output.absolute()}/.cache"]
     shown = ["--tb=short", "-v", "--no-header", "-p", "ndcheck.conformance.plugin"]

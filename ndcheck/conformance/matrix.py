@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 import ndcheck
 from ndcheck.conformance.cells import DEFAULTS, Cell
 from ndcheck.conformance.engines import engines, options
+from ndcheck.dialects import ALL
 from ndcheck.layout import AXES, Layout, layouts
-from ndcheck.rules import ALL
 from ndcheck.trainer.settings import Settings
 
 TRAINED_AXES = ("dp_replicate", "dp_shard", "cp", "tp")
@@ -176,14 +176,19 @@ class Matrix(Block):
 
 def matches(cell: Cell, pattern: Mapping[str, Any]) -> bool:
     """Whether the cell has each of the values, or one of each list of values."""
-    values = {
+    values = point(cell)
+    return all(values[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in pattern.items())
+
+
+def point(cell: Cell) -> dict[str, Any]:
+    """Name -> value, of everything that a matrix file can say of a cell: engine, axes, settings, options."""
+    return {
         "engine": cell.engine,
         **cell.layout.degrees(),
         **{name: getattr(cell.settings, name) for name in SETTINGS},
         **{name: options.default(cell.engine, name) for name in options.NAMES},
         **dict(cell.options),
     }
-    return all(values[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in pattern.items())
 
 
 def _combinations(settings: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,7 @@ from ndcheck.conformance.journal import Journal
 from ndcheck.conformance.matrix import MatrixError, Planned, load_matrix, shipped_matrices
 from ndcheck.conformance.pool import Pool
 from ndcheck.conformance.runner import Baseline, Result, Runner
+from ndcheck.conformance.sample import pairwise
 
 RUN = pytest.StashKey["MatrixRun"]()
 PROPERTY = "ndcheck"
@@ -39,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--output", type=Path, default=None, help="folder of the journal and the report")
     group.addoption("--fault", choices=list(FAULTS), default=None, help="seed a fault")
     group.addoption("--time-limit", type=float, default=120.0, help="seconds until a cell counts as hanging")
+    group.addoption("--sample", action="store_true", help="a part of the cells in which every two values meet")
     group.addoption("--resume", action="store_true", help="leave out cells that the journal has a result of")
 
 
@@ -66,6 +68,8 @@ class MatrixFile(pytest.File):
             planned = load_matrix(str(self.path)).cells(self.config.getoption("--gpus"))
         except MatrixError as error:
             raise self.CollectError(str(error)) from None
+        if self.config.getoption("--sample"):
+            planned = pairwise(planned)
         for plan in sorted(planned, key=lambda plan: _order(plan.cell)):
             yield CellItem.from_parent(self, name=plan.cell.id, plan=plan)
 

@@ -21,22 +21,23 @@ from ndcheck.values import Value
 class Dialect:
     """One framework's config language.
 
-    ``markers`` are keys that no other framework's file has at top level. ``model_path`` finds the value
-    that may name a local model directory.
+    ``markers`` are keys that no other framework's file has at top level. ``minimal`` is the smallest config that the framework
+    accepts, key -> YAML. ``model_path`` finds the value that may name a local model directory.
     """
 
     name: str
     summary: str
     markers: frozenset[str]
+    minimal: Mapping[str, str]
     model: type[BaseModel]
     resolve: Callable[[Mapping[Any, Any]], Settings]
     to_run: Callable[[Settings, Facts], Run]
     model_path: Callable[[Settings], Value[str] | None]
     rules: tuple[Rule[Any], ...]
 
-    def recognises(self, mapping: Mapping[Any, Any]) -> bool:
-        """The mapping has a key that only this dialect has."""
-        return not self.markers.isdisjoint(key for key in mapping if isinstance(key, str))
+    def recognised_by(self, mapping: Mapping[Any, Any]) -> tuple[str, ...]:
+        """The keys of the mapping that only this dialect has."""
+        return tuple(key for key in mapping if isinstance(key, str) and key in self.markers)
 
 
 class Examination(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from textwrap import fill, indent
 from typing import Any
 
-from ndcheck.rules.examples import facts_of
+from ndcheck.dialects.examples import facts_of
 from ndcheck.rules.rule import Rule
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.findings import Fix, Severity, Violation, notes, place
 from ndcheck.layout import LayoutError, counted, divisors, listed, resolve
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.run import Run
@@ -40,7 +40,7 @@ def world_size_product(run: Run) -> Iterator[Violation]:
     message = f"{arithmetic}{total}, but {there} {counted(world.value, 'rank')} ({world.origin.text})"
     axis, choices = _culprit(world.value, degrees)
     if axis is not None:
-        message += f"; {run.degree_keys.get(axis, axis)} could be {listed(choices)}"
+        message += f"; {run.degree_name(axis)} could be {listed(choices)}"
     first = explicit[axis] if axis is not None else next(iter(explicit.values()))
     others = [value for value in explicit.values() if value is not first]
     yield Violation(place(first), message, notes(*others), _filling(run, degrees, world.value))
@@ -64,12 +64,10 @@ def _filling(run: Run, degrees: Mapping[str, int], world: int) -> Fix | None:
         layout = resolve(world, {**degrees, axis: None})
     except LayoutError:
         return None
-    key, degree = run.degree_keys.get(axis, axis), getattr(layout, axis)
+    key, degree = run.degree_name(axis), getattr(layout, axis)
     if axis == "dp_shard" and not run.sharding.fsdp.value:
-        return Fix(
-            f"set {key}: {degree} and switch FSDP on (fsdp_version: 2 and fsdp_config), which makes {layout} = {world}"
-        )
-    return Fix(f"set {key}: {degree}, which makes {layout} = {world}", edits=(SetValue((key,), str(degree)),))
+        return Fix(f"set {key}: {degree} and switch FSDP on ({run.sharding.switch}), which makes {layout} = {world}")
+    return Fix(f"set {key}: {degree}, which makes {layout} = {world}", edits=(run.set_degree(axis, degree),))
 
 
 @rule(
@@ -113,8 +111,8 @@ def replicate_without_shard(run: Run) -> Iterator[Violation]:
         return
     replicas = run.degrees["dp_replicate"]
     message = f"{replicas} without dp_shard cannot be combined with {' and '.join(str(value) for value in inner)}"
-    shard, replicate = run.degree_keys.get("dp_shard", "dp_shard"), run.degree_keys.get("dp_replicate", "dp_replicate")
-    edits = (SetValue((shard,), str(replicas.value)), SetValue((replicate,), "1"))
+    shard, replicate = run.degree_name("dp_shard"), run.degree_name("dp_replicate")
+    edits = (run.set_degree("dp_shard", replicas.value), run.set_degree("dp_replicate", 1))
     fix = Fix(f"shard instead: {shard}: {replicas.value}, {replicate}: 1, with FSDP2 on", edits=edits)
     yield Violation(place(replicas), message, notes(*inner, run.degrees.get("dp_shard")), fix)
 

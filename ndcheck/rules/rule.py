@@ -24,9 +24,9 @@ class Rule(Generic[Subject]):
     ``code`` and ``name`` are stable. ``reads`` is what ``check`` is given: the Document (the text
     itself), the Settings (a dialect's own words) or the Run (neutral words). ``bad`` breaks the rule
     and nothing else, ``good`` is its nearest legal neighbour; both are YAML fragments that stand on
-    a minimal config (see examples.py), under the facts in ``given``. ``unchecked`` says that the
+    a minimal config (that of their dialect), under the facts in ``given``. ``unchecked`` says that the
     framework itself lets the mistake pass. ``versions`` is the range of framework versions for which
-    the rule holds, as a PEP 440 specifier; empty means all.
+    the rule holds, as a requirement (``axolotl<0.19``); empty means all.
     """
 
     code: str

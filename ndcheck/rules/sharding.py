@@ -33,7 +33,7 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     shard = run.degrees["dp_shard"]
     engine = " (DeepSpeed shards by its own ZeRO stage)" if run.sharding.deepspeed.value else ""
     message = f"{shard}, but FSDP is off, so nothing is sharded{engine}"
-    fix = Fix("switch FSDP on: set fsdp_version: 2 and an fsdp_config")
+    fix = Fix(f"switch FSDP2 on: {run.sharding.switch}")
     off = tuple(Note(path, "FSDP is off") for path in [run.sharding.fsdp.path] if path)
     yield Violation(place(shard), message, (*off, *notes(run.sharding.deepspeed)), fix)
 
@@ -76,8 +76,8 @@ FSDP_AND_DEEPSPEED = conditional(
     Severity.ERROR,
     Run,
     summary="FSDP and DeepSpeed are both on",
-    why="Both shard parameters and own the optimizer step. axolotl's own check sees only the old `fsdp` list; "
-    "with `fsdp_config` the launcher sets up FSDP and hands the trainer a DeepSpeed config as well.",
+    why="Both shard parameters and own the optimizer step. Where both are set up, "
+    "the launcher starts FSDP and hands the trainer a DeepSpeed config as well.",
     when=on("sharding.fsdp"),
     then=~on("sharding.deepspeed"),
     message="DeepSpeed and FSDP are both on; a run can have only one of them",
@@ -108,11 +108,16 @@ def mesh_needs_fsdp2(run: Run) -> Iterator[Violation]:
     if not run.sharding.fsdp.value or version is None or version.value == 2:
         return
     explicit = run.explicit()
-    if not explicit or (explicit.keys() <= {"cp", "ep"} and run.degree("dp_shard") == 1):
-        return  # axolotl lets context parallelism stand alone beside FSDP1, and expert parallelism too
+    if not explicit or explicit.keys() <= run.sharding.stands_beside:
+        return
     named = ", ".join(str(value) for value in explicit.values())
     message = f"{named} needs FSDP2, but FSDP runs as version {version.value} ({version.origin.text})"
-    yield Violation(place(version, *explicit.values()), message, notes(*explicit.values()), Fix("set fsdp_version: 2"))
+    yield Violation(
+        place(version, *explicit.values()),
+        message,
+        notes(*explicit.values()),
+        Fix(f"switch FSDP2 on: {run.sharding.switch}"),
+    )
 
 
 RULES: tuple[Rule[Run], ...] = (fsdp_required, fsdp_shard_of_one, FSDP_AND_DEEPSPEED, mesh_needs_fsdp2)

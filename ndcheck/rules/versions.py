@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
-ASSUMED = "0.18"
-"""The version of axolotl that the catalogue was written against: assumed where nobody says another."""
+ASSUMED = {"accelerate": "1.15", "axolotl": "0.18", "transformers": "5.24", "trl": "1.10"}
+"""Package -> the version that its rules were written against: assumed where nobody says another."""
 
 
-def in_range(versions: str, target: str | None) -> bool:
-    """Whether ``target`` lies in a PEP 440 range; empty is any. Without a target: the installed version, else ASSUMED."""
+def in_range(versions: str, targets: Mapping[str, str]) -> bool:
+    """Whether a requirement such as ``axolotl<0.19`` is met; an empty one is.
+
+    The version is that of ``targets``, else the installed one, else the assumed one.
+    """
     if not versions:
         return True
-    from packaging.specifiers import SpecifierSet
+    from packaging.requirements import Requirement
 
-    return SpecifierSet(versions).contains(target or _installed("axolotl") or ASSUMED, prereleases=True)
+    wanted = Requirement(versions)
+    version = targets.get(wanted.name) or _installed(wanted.name) or ASSUMED[wanted.name]
+    return wanted.specifier.contains(version, prereleases=True)
 
 
 @cache

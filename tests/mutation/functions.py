@@ -22,14 +22,13 @@ import pytest
 
 import tests.helpers
 from ndcheck.checker import FileReport, check
-from ndcheck.dialects.axolotl.resolve import resolve
-from ndcheck.dialects.axolotl.to_run import to_run
+from ndcheck.dialects import ALL, DIALECTS
+from ndcheck.dialects.dialect import Dialect
+from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.document import Document
 from ndcheck.facts import Facts, gather
 from ndcheck.findings import Violation
 from ndcheck.reader import read
-from ndcheck.rules import ALL
-from ndcheck.rules.examples import facts_of, whole
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
@@ -64,27 +63,27 @@ SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 def recorded() -> list[Subjects]:
     """What the rules are given for every config in the tests of rules, and for every example."""
-    seen: dict[tuple[str, str], tuple[str, Facts]] = {}
+    seen: dict[tuple[str, str], tuple[str, Facts, Dialect]] = {}
 
-    def recording(text: str, path: str, facts: Facts, *rest: Any) -> FileReport:
-        seen.setdefault((text, repr(facts)), (text, facts))
-        return check(text, path, facts, *rest)
+    def recording(text: str, path: str, facts: Facts, dialect: str, *rest: Any) -> FileReport:
+        seen.setdefault((text, repr(facts)), (text, facts, DIALECTS[dialect]))
+        return check(text, path, facts, dialect, *rest)
 
     tests.helpers.check = recording  # type: ignore[attr-defined]
     pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--no-header", "-x", "tests/rules"])
     for rule in ALL:
         for fragment in (rule.bad, rule.good):
             text, facts = whole(rule, fragment), gather(**facts_of(rule))
-            seen.setdefault((text, repr(facts)), (text, facts))
-    return [subjects for text, facts in seen.values() if (subjects := _subjects(text, facts))]
+            seen.setdefault((text, repr(facts)), (text, facts, language(rule, fragment)))
+    return [subjects for known in seen.values() if (subjects := _subjects(*known))]
 
 
-def _subjects(text: str, facts: Facts) -> Subjects | None:
+def _subjects(text: str, facts: Facts, dialect: Dialect) -> Subjects | None:
     document = read(text)
     if not isinstance(document.data, dict):
         return None
-    settings = resolve(document.data)
-    return {Document: document, Settings: settings, Run: to_run(settings, facts)}
+    settings = dialect.resolve(document.data)
+    return {Document: document, Settings: settings, Run: dialect.to_run(settings, facts)}
 
 
 def sites(tree: ast.Module) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
@@ -170,7 +169,7 @@ def _killed(module: types.ModuleType, tree: ast.Module, subjects: list[Subjects]
 
 def main(names: list[str]) -> None:
     modules = names or sorted(
-        {rule.check.__module__.rpartition(".")[2] for rule in ALL if rule.condition is None} - {"text"}
+        {rule.check.__module__.removeprefix("ndcheck.rules.") for rule in ALL if rule.condition is None} - {"text"}
     )
     subjects = recorded()
     total, surviving = 0, 0

@@ -16,13 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ndcheck.dialects.axolotl.resolve import resolve
-from ndcheck.dialects.axolotl.to_run import to_run
+from ndcheck.dialects import ALL
+from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import gather
 from ndcheck.reader import read
-from ndcheck.rules import ALL
 from ndcheck.rules.conditions import Both, Condition, Either, Not, Source, Test
-from ndcheck.rules.examples import facts_of, whole
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
 from ndcheck.values import Unreadable
@@ -85,8 +83,9 @@ def cases() -> dict[str, list[tuple[Source, bool]]]:
 
 
 def _subject(rule: Rule[Any], text: str, facts: dict[str, Any]) -> Source:
-    settings = resolve(read(text).data)
-    return to_run(settings, gather(**facts)) if rule.reads is Run else settings
+    dialect = language(rule, text)
+    settings = dialect.resolve(read(text).data)
+    return dialect.to_run(settings, gather(**facts)) if rule.reads is Run else settings
 
 
 def survivors(rule: Rule[Any], known: list[tuple[Source, bool]]) -> tuple[int, list[Condition]]:

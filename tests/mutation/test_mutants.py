@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ndcheck.rules import ALL
+from ndcheck.dialects import ALL
 from tests.mutation.mutants import cases, survivors
 
 

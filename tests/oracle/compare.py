@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from ndcheck.checker import check
+from ndcheck.dialects import ALL
 from ndcheck.facts import gather
 from ndcheck.findings import Severity
 from ndcheck.policy import Policy
-from ndcheck.rules import ALL
 from tests.oracle.checks import CHECKS, FIELD, LAYOUT
 
 LABELLED_BY = "0.18.0"
@@ -145,7 +145,7 @@ def read(path: Path) -> Figures:
 def judged(label: dict[str, Any]) -> Row:
     """A labelled config, with what ndcheck says of it as YAML text."""
     text = yaml.safe_dump(label["config"], sort_keys=False)
-    policy = Policy(target=label.get("axolotl", LABELLED_BY))
+    policy = Policy(targets={"axolotl": label.get("axolotl", LABELLED_BY)})
     report = check(text, label["id"], gather(world_size=label["world_size"]), "axolotl", policy)
     return Row(
         id=label["id"],

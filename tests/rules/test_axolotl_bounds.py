@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ndcheck.rules.axolotl_bounds import BOUNDS
+from ndcheck.rules.axolotl.bounds import BOUNDS
 from tests.helpers import findings, message
 
 EDGES = {

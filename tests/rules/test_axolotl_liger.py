@@ -92,7 +92,13 @@ def test_the_general_patch_is_told_from_none() -> None:
 @pytest.mark.parametrize("target", ["0.18", "0.19"])
 def test_tables_of_families_hold_for_one_version(family: str, code: str, target: str) -> None:
     text = completed(f"{LIGER}liger_rope: true\n")
-    found = check(text, "config.yaml", gather(model_config=model(family)), "axolotl", Policy(target=target)).findings
+    found = check(
+        text,
+        "config.yaml",
+        gather(model_config=model(family)),
+        "axolotl",
+        Policy(targets={"axolotl": target} if target else {}),
+    ).findings
     assert (code in {finding.code for finding in found}) == (target == "0.18" or code == "AX755")
 
 

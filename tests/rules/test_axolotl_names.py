@@ -7,7 +7,7 @@ import pytest
 from ndcheck.checker import check
 from ndcheck.facts import gather
 from ndcheck.policy import Policy
-from ndcheck.rules.axolotl_names import OPTIMIZERS, PLUGINS, SCHEDULERS
+from ndcheck.rules.axolotl.names import OPTIMIZERS, PLUGINS, SCHEDULERS
 from tests.helpers import completed, report
 
 
@@ -73,10 +73,12 @@ CASES = [
 
 @pytest.mark.parametrize(("code", "fragment", "broken"), CASES)
 def test_rules_of_the_newest_release(code, fragment, broken):
-    found = check(completed(fragment), "config.yaml", gather(), "axolotl", Policy(target="0.19")).findings
+    found = check(completed(fragment), "config.yaml", gather(), "axolotl", Policy(targets={"axolotl": "0.19"})).findings
     assert (code in {finding.code for finding in found}) == broken
 
 
 def test_a_refusal_of_0_19_is_none_of_0_18():
-    found = check(completed(CASES[0][1]), "config.yaml", gather(), "axolotl", Policy(target="0.18")).findings
+    found = check(
+        completed(CASES[0][1]), "config.yaml", gather(), "axolotl", Policy(targets={"axolotl": "0.18"})
+    ).findings
     assert "AX337" not in {finding.code for finding in found}

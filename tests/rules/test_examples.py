@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ndcheck.checker import check
+from ndcheck.dialects import ALL
+from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import gather
 from ndcheck.policy import Policy
-from ndcheck.rules import ALL
-from ndcheck.rules.examples import facts_of, whole
 from ndcheck.rules.rule import Rule
 
 WITH_EXAMPLES = [rule for rule in ALL if rule.bad or rule.good]
@@ -18,8 +18,9 @@ WITHOUT = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreada
 
 
 def findings(rule: Rule[Any], fragment: str) -> list[str]:
-    policy = Policy(target=rule.given.get("target"))
-    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), "axolotl", policy)
+    policy = Policy(targets=rule.given.get("targets", {}))
+    spoken = language(rule, fragment).name
+    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), spoken, policy)
     return [finding.name for finding in report.findings]
 
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from ndcheck.checker import check
+from ndcheck.dialects import ALL
+from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import gather
 from ndcheck.findings import Finding, RemoveKey, SetValue
 from ndcheck.policy import Policy
-from ndcheck.rules import ALL
-from ndcheck.rules.examples import facts_of, whole
 
 DATA = Path(__file__).parents[1] / "data"
 WITHOUT_EXAMPLES = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable", "nodes-partly-used"}
@@ -30,8 +30,9 @@ def corpus() -> list[tuple[str, tuple[Finding, ...]]]:
     found = [(name, check(text, name, facts, "axolotl").findings) for name, text in texts]
     for rule in ALL:
         if rule.bad or rule.good:
-            policy = Policy(target=rule.given.get("target"))
-            report = check(whole(rule, rule.bad), rule.name, gather(**facts_of(rule)), "axolotl", policy)
+            policy = Policy(targets=rule.given.get("targets", {}))
+            spoken = language(rule, rule.bad).name
+            report = check(whole(rule, rule.bad), rule.name, gather(**facts_of(rule)), spoken, policy)
             found.append((rule.name, report.findings))
     return found
 

@@ -14,7 +14,7 @@ from ndcheck.dialects.axolotl.to_run import model_path, to_run
 from ndcheck.dialects.dialect import Dialect, examine
 from ndcheck.facts import from_context
 from ndcheck.findings import Severity
-from ndcheck.rules import AXOLOTL, NEUTRAL
+from ndcheck.rules import NEUTRAL, axolotl
 from ndcheck.rules.versions import in_range
 
 DIALECT = Dialect(
@@ -39,11 +39,18 @@ DIALECT = Dialect(
             "wandb_project",
         }
     ),
+    minimal={
+        "base_model": "org/model",
+        "datasets": "[{path: org/data, type: alpaca}]",
+        "learning_rate": "1.0e-5",
+        "micro_batch_size": "1",
+        "gradient_accumulation_steps": "1",
+    },
     model=AxolotlKeys,
     resolve=resolve,
     to_run=to_run,
     model_path=model_path,
-    rules=(*NEUTRAL, *AXOLOTL),
+    rules=(*NEUTRAL, *axolotl.RULES),
 )
 
 
@@ -76,7 +83,7 @@ class AxolotlConfig(AxolotlKeys):
                 input=data,
             )
             for rule, violation in verdicts.violations
-            if (violation.severity or rule.severity) is Severity.ERROR and in_range(rule.versions, None)
+            if (violation.severity or rule.severity) is Severity.ERROR and in_range(rule.versions, {})
         ]
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)

@@ -9,7 +9,7 @@ from ndcheck.dialects.axolotl.keys import DATASET_KEYS, KEY_TYPES, PLUGIN_KEYS, 
 from ndcheck.dialects.axolotl.model import DEFAULTS, AxolotlKeys, FsdpConfig
 from ndcheck.dialects.parse import parse
 from ndcheck.findings import Fix, RemoveKey, RenameKey, Safety, SetValue
-from ndcheck.rules.axolotl_retired import DROPPED, REFUSED
+from ndcheck.rules.axolotl.retired import DROPPED, REFUSED
 from ndcheck.settings import InactiveKey, OldKey, Settings, UnknownKey
 from ndcheck.values import Path, Unreadable, Value, from_key
 

@@ -27,11 +27,13 @@ def to_run(settings: Settings, facts: Facts) -> Run:
     return Run(
         facts=facts,
         degrees=_degrees(settings),
-        degree_keys=DEGREE_KEYS,
+        degree_keys={axis: (key,) for axis, key in DEGREE_KEYS.items()},
         sharding=Sharding(
             fsdp=derive(lambda: _fsdp(settings)),
             fsdp_version=_given(settings, "fsdp_version") or _pinned_version(settings),
             deepspeed=_switch(settings, "deepspeed"),
+            stands_beside=frozenset({"cp", "ep"}),  # context and expert parallelism may stand alone beside FSDP1
+            switch="fsdp_version: 2 and an fsdp_config",
         ),
         batch=Batch(
             micro=_given(settings, "micro_batch_size"),

@@ -301,8 +301,8 @@ RAM_EFFICIENT_LOADING_4BIT = conditional(
     evidence="axolotl 0.19 validation.py:1268",
     bad=f"adapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n{TWO}fsdp_config: {{cpu_ram_efficient_loading: true}}\n",
     good=f"adapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n{TWO}fsdp_config: {{cpu_ram_efficient_loading: false}}\n",
-    given={"target": "0.19"},
-    versions=">=0.19",
+    given={"targets": {"axolotl": "0.19"}},
+    versions="axolotl>=0.19",
 )
 
 REINIT_WEIGHTS_IGNORED = conditional(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ndcheck.findings import Fix, Severity, Violation, notes, place
-from ndcheck.rules.axolotl_sharding import FSDP
+from ndcheck.rules.axolotl.sharding import FSDP
 from ndcheck.rules.conditions import above, equals, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings

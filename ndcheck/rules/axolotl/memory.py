@@ -167,7 +167,7 @@ NEMOTRON_H_UNPACKED = conditional(
     message="{base_model} with {gradient_checkpointing} needs sample_packing: true",
     fix=Fix("set sample_packing: true"),
     evidence="axolotl 0.18 validation.py:1410; gone in 0.19 (run)",
-    versions="<0.19",
+    versions="axolotl<0.19",
     bad=f"base_model: org/nemotron-h-8b\n{RECOMPUTED}",
     good=f"base_model: org/nemotron-h-8b\n{RECOMPUTED}sample_packing: true\nattn_implementation: flash_attention_2\n",
 )

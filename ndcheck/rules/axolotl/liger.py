@@ -64,7 +64,7 @@ LAYER_NORM = frozenset(
     good=f"{LIGER}liger_cross_entropy: true\n",
     given={"model_config": {"model_type": "llava", "num_attention_heads": 32}},
     unchecked=True,
-    versions="<0.19",
+    versions="axolotl<0.19",
 )
 def liger_flag_ignored(run: Run) -> Iterator[Violation]:
     """A kernel of Liger is asked for that the patch for this family of models does not have.
@@ -112,7 +112,7 @@ def liger_refused_for_family(run: Run) -> Iterator[Violation]:
     good=f"{LIGER}liger_rms_norm: false\n",
     given={"model_config": {"model_type": "gpt_neox", "num_attention_heads": 32}},
     unchecked=True,
-    versions="<0.19",
+    versions="axolotl<0.19",
 )
 def liger_family_unknown(run: Run) -> Iterator[Violation]:
     """Neither Liger nor axolotl has a patch for this family of models.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, SetValue, Severity
-from ndcheck.rules.axolotl_attention import ISOLATING
+from ndcheck.rules.axolotl.attention import ISOLATING
 from ndcheck.rules.conditions import above, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings

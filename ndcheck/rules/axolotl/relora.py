@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP, SECTION, TWO
+from ndcheck.rules.axolotl.sharding import FSDP, SECTION, TWO
 from ndcheck.rules.conditions import equals, matches, on
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings

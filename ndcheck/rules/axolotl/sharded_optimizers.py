@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.findings import Fix, Severity
-from ndcheck.rules.axolotl_sharding import FSDP, FSDP2, ONE, TWO, V1, VERSION_2
+from ndcheck.rules.axolotl.sharding import FSDP, FSDP2, ONE, TWO, V1, VERSION_2
 from ndcheck.rules.conditions import equals, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional
 from ndcheck.settings import Settings

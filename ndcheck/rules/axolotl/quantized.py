@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, Severity, Violation, notes, place
-from ndcheck.rules.axolotl_adapters import LORA, QLORA, QUANTIZED
+from ndcheck.rules.axolotl.adapters import LORA, QLORA, QUANTIZED
 from ndcheck.rules.conditions import above, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run

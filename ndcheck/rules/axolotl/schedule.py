@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, RemoveKey, Severity, Violation, notes
-from ndcheck.rules.axolotl_evaluation import EVALUATES
+from ndcheck.rules.axolotl.evaluation import EVALUATES
 from ndcheck.rules.conditions import above, at_least, equals, is_set, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings

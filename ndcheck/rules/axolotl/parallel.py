@@ -83,7 +83,7 @@ ACCUMULATION_AND_BATCH_SIZE = conditional(
     evidence="axolotl 0.18 validation.py:218: at least two of the three, 0 counts as missing; 0.19 wants one (run)",
     bad="gradient_accumulation_steps: null\n",
     good="gradient_accumulation_steps: 1\n",
-    versions="<0.19",
+    versions="axolotl<0.19",
 )
 def batch_fields_missing(settings: Settings) -> Iterator[Violation]:
     """Fewer than two of micro_batch_size, gradient_accumulation_steps and batch_size are written.
@@ -113,8 +113,8 @@ BATCH_FACTORS_MISSING = conditional(
     evidence="axolotl 0.19, run",
     bad="micro_batch_size: null\ngradient_accumulation_steps: null\n",
     good="micro_batch_size: null\ngradient_accumulation_steps: 1\n",
-    given={"target": "0.19"},
-    versions=">=0.19",
+    given={"targets": {"axolotl": "0.19"}},
+    versions="axolotl>=0.19",
 )
 
 
