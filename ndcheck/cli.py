@@ -72,7 +72,7 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     facts.add_argument(
         "--dialect",
-        choices=["axolotl"],
+        choices=["accelerate", "axolotl", "transformers"],
         help="config language (default: told by the keys)",
     )
     facts.add_argument(

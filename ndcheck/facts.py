@@ -70,6 +70,8 @@ class ModelShape:
     max_positions: Value[int] | None = None
     tied_embeddings: Value[bool] | None = None
     experts: Value[int] | None = None
+    partial_attention: Value[str] | None = None
+    """What says that some layers do not attend to everything before: a window, or other kinds of layers."""
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, Any], source: str) -> ModelShape:
@@ -87,7 +89,20 @@ class ModelShape:
         if "heads" in found and "kv_heads" not in found:
             # transformers' own reading: no KV entry means multi-head attention
             found["kv_heads"] = Value(found["heads"].value, found["heads"].origin)
-        return cls(source=source, **found)
+        partial = _partial_attention(config, source)
+        return cls(source=source, partial_attention=partial, **found)
+
+
+def _partial_attention(config: Mapping[str, Any], source: str) -> Value[str] | None:
+    """As transformers reads it: the kinds of layers decide where they are listed, else the window, unless it is switched off."""
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list):
+        other = next((kind for kind in kinds if isinstance(kind, str) and kind != "full_attention"), None)
+        return Value(other, Origin(Source.MODEL, f"layer_types in {source} has {shown(other)}")) if other else None
+    window = config.get("sliding_window")
+    if type(window) is not int or config.get("use_sliding_window") is False:
+        return None
+    return Value("sliding_attention", Origin(Source.MODEL, f"sliding_window {window} in {source}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,4 +215,4 @@ def _shape(model_config: str | os.PathLike[str] | Mapping[str, Any] | None) -> M
     return read_model_config(FilePath(model_config))
 
 
-assert {"source", *_SHAPE_KEYS} == {field.name for field in fields(ModelShape)}
+assert {"source", "partial_attention", *_SHAPE_KEYS} == {field.name for field in fields(ModelShape)}

@@ -22,7 +22,8 @@ class Sharding:
 
     ``fsdp_version`` is the one in force when FSDP is on. ``stands_beside``: axes that the framework lets stand beside FSDP1.
     ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``native``: transformers
-    itself shards the model as it loads it.
+    itself shards the model as it loads it. ``by_mesh``: torch's device mesh places the ranks, with DDP or FSDP for the data
+    axes; else the framework has its own way (Megatron-LM). ``fills``: a dp_shard that nobody wrote takes the ranks that are left.
     """
 
     fsdp: Value[bool]
@@ -30,6 +31,8 @@ class Sharding:
     deepspeed: Value[bool]
     stands_beside: frozenset[str] = frozenset()
     switch: str = "fsdp_version: 2"
+    by_mesh: bool = True
+    fills: bool = False
     cpu: Value[bool] | None = None
     native: Value[bool] | None = None
 

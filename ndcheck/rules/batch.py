@@ -156,10 +156,68 @@ def split_batches_divide(run: Run) -> Iterator[Violation]:
     yield Violation(where, message, notes(run.loader.split_batches), Fix(f"set it to {above}", edits=edits))
 
 
+@rule(
+    "ND515",
+    Severity.WARNING,
+    Run,
+    evidence="accelerate 1.15, run: gloo fails, NCCL would wait for its timeout",
+    bad="fsdp: true\naccelerator_config: {even_batches: false}\n",
+    good="fsdp: true\naccelerator_config: {even_batches: true}\n",
+    given={"world_size": 4},
+    unchecked=True,
+)
+def uneven_batches(run: Run) -> Iterator[Violation]:
+    """Ranks may have different numbers of batches, and every step needs all of them.
+
+    With even_batches off, the last rows go to some ranks only. Under FSDP, tp or cp the others wait in a collective that never
+    comes, unless the rows are a multiple of the global batch or the tail is dropped.
+    """
+    even = run.loader.even_batches
+    if even is None or even.value or run.ranks() == 1:
+        return
+    sharded = [run.degrees[axis] for axis in ("dp_shard", "tp", "cp") if run.degree(axis) > 1]
+    if not sharded and not run.sharding.fsdp.value:
+        return
+    named = " and ".join(map(str, sharded)) or str(run.sharding.fsdp)
+    edits = (SetValue(even.path, "true"),) if even.path else ()
+    message = f"{even} with {named}: ranks that have run out of rows leave the others waiting"
+    yield Violation(place(even), message, notes(*sharded), Fix("set even_batches: true", edits=edits))
+
+
+@rule(
+    "ND516",
+    Severity.WARNING,
+    Run,
+    evidence="matrices/witnesses.yaml, transformers 5.24: under dp_shard each rank takes its own mean; under tp 2 loss and gradients double",
+    bad="average_tokens_across_devices: false\n",
+    good="average_tokens_across_devices: true\n",
+    given={"world_size": 2},
+    unchecked=True,
+)
+def tokens_not_averaged(run: Run) -> Iterator[Violation]:
+    """Each rank divides its loss by its own label tokens.
+
+    Ranks with few label tokens then weigh as much as those with many: the mean of means is not the mean. With tp the count is
+    divided by tp although nothing was summed, and loss and gradients are tp times what they should be.
+    """
+    average = run.average_tokens
+    if average is None or average.value or run.ranks() == 1:
+        return
+    tp = run.degree("tp")
+    outcome = f"loss and gradients are {tp} times too large" if tp > 1 else "the loss is a mean of means"
+    edits = (SetValue(average.path, "true"),) if average.path else ()
+    severity = Severity.ERROR if tp > 1 else None
+    related = notes(run.degrees["tp"]) if tp > 1 else ()
+    message = f"{average} on {run.ranks()} ranks: {outcome}"
+    yield Violation(place(average), message, related, Fix("set it to true", edits=edits), severity)
+
+
 RULES: tuple[Rule[Run], ...] = (
     batch_factor_positive,
     dispatch_unequal_rows,
     dispatch_splits_mesh,
     split_batches_divide,
     dispatch_shortens_epoch,
+    uneven_batches,
+    tokens_not_averaged,
 )

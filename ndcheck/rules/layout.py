@@ -107,7 +107,13 @@ def replicate_without_shard(run: Run) -> Iterator[Violation]:
     cut, nor average gradients over cp. Sharding (dp_shard above 1) is what composes with both.
     """
     inner = [run.degrees[axis] for axis in ("tp", "cp") if run.degree(axis) > 1]
-    if not inner or run.degree("dp_replicate") == 1 or run.degree("dp_shard") > 1 or not run.legal_degrees():
+    if (
+        not run.sharding.by_mesh
+        or not inner
+        or run.degree("dp_replicate") == 1
+        or run.degree("dp_shard") > 1
+        or not run.legal_degrees()
+    ):
         return
     replicas = run.degrees["dp_replicate"]
     message = f"{replicas} without dp_shard cannot be combined with {' and '.join(str(value) for value in inner)}"

@@ -105,4 +105,116 @@ def sequence_above_positions(run: Run) -> Iterator[Violation]:
         )
 
 
-RULES: tuple[Rule[Run], ...] = (sequence_length_cp, sequence_length_tp, sequence_above_positions)
+CP2 = "parallelism_config: {cp_size: 2}\nfsdp: true\nmax_length: 4096\n"
+
+
+def _torch_cp(run: Run) -> Value[int] | None:
+    """The degree of cp, if torch's ``context_parallel`` is what cuts the rows."""
+    return run.degrees["cp"] if run.sequence.cp_by_torch and run.degree("cp") > 1 else None
+
+
+@rule(
+    "ND404",
+    Severity.ERROR,
+    Run,
+    evidence="matrices/witnesses.yaml, cp 2 with eager attention: Trainer stops at its first step, a loop of one's own diverges in silence",
+    bad=f"{CP2}model_init_kwargs: {{attn_implementation: eager}}\n",
+    good=f"{CP2}model_init_kwargs: {{attn_implementation: sdpa}}\n",
+    given={"world_size": 2, "also": ["parallelism-config-mapping"]},
+    unchecked=True,
+)
+def cp_attention(run: Run) -> Iterator[Violation]:
+    """torch's context parallelism meets attention that it does not replace.
+
+    It takes the place of ``scaled_dot_product_attention`` and of nothing else. With any other implementation each rank attends
+    to its own slice of the row; Trainer refuses that, a loop of one's own does not notice.
+    """
+    cp, attention = _torch_cp(run), run.sequence.attention
+    if cp is None or attention is None or attention.value in (None, "sdpa"):
+        return
+    edits = (SetValue(attention.path, "sdpa"),) if attention.path else ()
+    message = f"{attention} with {cp}: only sdpa sees more than its own slice"
+    yield Violation(place(attention), message, notes(cp), Fix("use sdpa", edits=edits))
+
+
+@rule(
+    "ND405",
+    Severity.ERROR,
+    Run,
+    evidence="matrices/witnesses.yaml, cp 2 with packed rows: diverges in silence; TRL #6843",
+    bad=f"{CP2}packing: true\nattn_implementation: sdpa\n",
+    good=f"{CP2}packing: false\nattn_implementation: sdpa\n",
+    given={"world_size": 2, "also": ["parallelism-config-mapping", "packing-attention"]},
+    unchecked=True,
+)
+def cp_packed_rows(run: Run) -> Iterator[Violation]:
+    """torch's context parallelism meets rows of several documents.
+
+    It knows causal attention over the whole row only: what keeps the documents of a row apart is dropped, and each sees those
+    before it. Ring attention with lengths of its own (axolotl's) or Ulysses keeps them apart.
+    """
+    cp, packed = _torch_cp(run), run.sequence.packed
+    if cp is None or packed is None or not packed.value:
+        return
+    message = f"{packed} with {cp}: documents of one row see each other"
+    yield Violation(place(packed), message, notes(cp), Fix("switch packing off, or cp"))
+
+
+@rule(
+    "ND406",
+    Severity.ERROR,
+    Run,
+    evidence="matrices/witnesses.yaml, cp 2 with rows padded on the left: diverges in silence",
+    bad=f"{CP2}padding_side: left\n",
+    good=f"{CP2}padding_side: right\n",
+    given={"world_size": 2, "also": ["parallelism-config-mapping"]},
+    unchecked=True,
+)
+def cp_left_padding(run: Run) -> Iterator[Violation]:
+    """torch's context parallelism meets rows that are padded on the left.
+
+    The mask is dropped. Behind padding on the right no token looks; on the left it stands before every token, and all of them
+    see it. Evaluation and generation after preparing the model are no different.
+    """
+    cp, side = _torch_cp(run), run.sequence.padding_side
+    if cp is None or side is None or side.value != "left":
+        return
+    edits = (SetValue(side.path, "right"),) if side.path else ()
+    yield Violation(place(side), f"{side} with {cp}: tokens see the padding", notes(cp), Fix("pad right", edits=edits))
+
+
+@rule(
+    "ND407",
+    Severity.ERROR,
+    Run,
+    evidence="accelerate 1.15 big_modeling.py:819 refuses it (#4177); releases before trained full attention in silence",
+    bad=CP2,
+    good="fsdp: true\nmax_length: 4096\n",
+    given={
+        "world_size": 2,
+        "model_config": {"model_type": "mistral", "sliding_window": 512},
+        "also": ["parallelism-config-mapping"],
+    },
+)
+def cp_sliding_window(run: Run) -> Iterator[Violation]:
+    """torch's context parallelism meets a model with layers that do not attend to everything before.
+
+    It replaces each layer's mask by a plain causal one. Layers with a sliding window, chunks or linear attention would become
+    other layers.
+    """
+    cp, model = _torch_cp(run), run.facts.model
+    if cp is None or model is None or model.partial_attention is None:
+        return
+    message = f"{cp} with a model whose layers attend to a part only ({model.partial_attention.origin.text})"
+    yield Violation(place(cp), message, fix=Fix("use another axis"))
+
+
+RULES: tuple[Rule[Run], ...] = (
+    sequence_length_cp,
+    sequence_length_tp,
+    sequence_above_positions,
+    cp_attention,
+    cp_packed_rows,
+    cp_left_padding,
+    cp_sliding_window,
+)

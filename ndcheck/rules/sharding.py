@@ -49,25 +49,29 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     unchecked=True,
 )
 def fsdp_shard_of_one(run: Run) -> Iterator[Violation]:
-    """FSDP is on, and dp_shard is written as 1 on several ranks.
+    """FSDP is on, and has no axis to shard over.
 
-    The two contradict each other. Alone, FSDP then shards over all ranks all the same; beside other
-    degrees the setting is dropped, and FSDP may be left with no axis to shard over.
+    With dp_shard at 1 on several ranks the two contradict each other. Alone, FSDP then shards over all ranks all the
+    same; beside other degrees it is left with no axis, and what launches it refuses, or drops one of the two.
     """
     shard = run.degrees.get("dp_shard")
-    if shard is None or shard.value != 1 or not run.sharding.fsdp.value or run.ranks() == 1:
+    if not run.sharding.fsdp.value or run.degree("dp_shard") > 1 or run.ranks() == 1 or run.degree("cp") > 1:
+        return  # FSDP shards over the cp ranks too
+    others = run.explicit()
+    if shard is None and (run.sharding.fills or not others):
         return
-    if not run.explicit():
+    named = str(shard) if shard is not None else f"{run.degree_name('dp_shard')} is 1 unless written, and"
+    if not others:
         outcome = f"FSDP shards over all {run.ranks()} ranks all the same"
         fix = Fix(f"leave it out, or write {run.ranks()}")
-    elif run.degree("cp") > 1:
-        return  # FSDP shards over the cp ranks
     else:
         outcome = "FSDP has no axis to shard over"
-        fix = Fix("remove the FSDP keys, or give dp_shard more ranks")
-    yield Violation(
-        place(shard), f"{shard} with FSDP on: {outcome}", notes(run.sharding.fsdp, *run.explicit().values()), fix
-    )
+        fix = Fix("switch FSDP off, or give dp_shard more ranks")
+    refused = bool(others) and not run.sharding.fills
+    with_fsdp = f"{named} with FSDP on: {outcome}" if shard is not None else f"{named} {outcome}"
+    where = place(shard, *others.values())
+    severity = Severity.ERROR if refused else None
+    yield Violation(where, with_fsdp, notes(run.sharding.fsdp, *others.values()), fix, severity)
 
 
 FSDP_AND_DEEPSPEED = conditional(
@@ -120,4 +124,67 @@ def mesh_needs_fsdp2(run: Run) -> Iterator[Violation]:
     )
 
 
-RULES: tuple[Rule[Run], ...] = (fsdp_required, fsdp_shard_of_one, FSDP_AND_DEEPSPEED, mesh_needs_fsdp2)
+@rule(
+    "ND205",
+    Severity.ERROR,
+    Run,
+    evidence="accelerate 1.15 state.py:998 and 1007 refuse it (matrices/witnesses.yaml, run)",
+    bad="distributed_type: MULTI_GPU\nnum_processes: 2\nparallelism_config: {parallelism_config_cp_size: 2}\n",
+    good="distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {parallelism_config_cp_size: 2}\n",
+    given={"also": ["cp-labels-and-loss", "peers-counted-as-data"]},
+)
+def cp_needs_fsdp2(run: Run) -> Iterator[Violation]:
+    """torch's context parallelism runs without FSDP2.
+
+    Gradients of the cp ranks are averaged by FSDP2, over the cp axis joined with dp_shard. Nothing else would average them.
+    """
+    version, sharding = run.sharding.fsdp_version, run.sharding
+    if run.degree("cp") == 1 or not run.sequence.cp_by_torch or sharding.deepspeed.value or not sharding.by_mesh:
+        return
+    if sharding.fsdp.value and version is not None and version.value == 2:
+        return
+    cp = run.degrees["cp"]
+    there = (
+        f"FSDP runs as version {version.value} ({version.origin.text})"
+        if sharding.fsdp.value and version
+        else "FSDP is off"
+    )
+    related = notes(sharding.fsdp, version if sharding.fsdp.value else None)
+    yield Violation(place(cp), f"{cp} needs FSDP2, but {there}", related, Fix(f"switch FSDP2 on: {sharding.switch}"))
+
+
+@rule(
+    "ND206",
+    Severity.ERROR,
+    Run,
+    evidence="matrices/witnesses.yaml on CPU ranks, accelerate 1.15: a mesh is refused, FSDP alone is dropped and DDP runs",
+    bad="distributed_type: FSDP\nuse_cpu: true\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\n",
+    good="distributed_type: FSDP\nuse_cpu: false\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\n",
+    unchecked=True,
+)
+def sharding_on_cpu(run: Run) -> Iterator[Violation]:
+    """Parameters are to be sharded, and ranks have no GPU.
+
+    accelerate shards on accelerators only. On CPU ranks it refuses a mesh; FSDP without a mesh it drops without a word, and
+    every rank keeps a whole copy.
+    """
+    cpu = run.sharding.cpu
+    if cpu is None or not cpu.value or run.ranks() == 1:
+        return
+    axes = run.explicit()
+    if not axes and not run.sharding.fsdp.value:
+        return
+    named = " and ".join(str(value) for value in axes.values()) or str(run.sharding.fsdp)
+    outcome = "a mesh is refused on CPU ranks" if axes else "FSDP is dropped, and DDP runs"
+    where = place(cpu, *axes.values())
+    yield Violation(where, f"{cpu} with {named}: {outcome}", notes(*axes.values()), Fix("use GPUs, or one rank"))
+
+
+RULES: tuple[Rule[Run], ...] = (
+    fsdp_required,
+    fsdp_shard_of_one,
+    FSDP_AND_DEEPSPEED,
+    mesh_needs_fsdp2,
+    cp_needs_fsdp2,
+    sharding_on_cpu,
+)

@@ -1,8 +1,4 @@
-"""axolotl's keys by name and type, from ``keys.json``: facts of axolotl 0.18, read once.
-
-Types are written as ``int | null``, ``"a" | "b" | str``, ``list[str]``, ``{Section}`` and become
-Python types only when a file uses such a key: building all of them costs more than checking a file.
-"""
+"""axolotl's keys by name and type, from ``keys.json``: facts of axolotl 0.18, read once. For the types see ``types.py``."""
 
 from __future__ import annotations
 
@@ -10,9 +6,11 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, Union
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ndcheck.dialects.types import build
 
 _FACTS: dict[str, Any] = json.loads((files(__package__) / "keys.json").read_bytes())
 
@@ -31,17 +29,6 @@ SECTION_KEYS: dict[str, dict[str, str]] = _FACTS["sections"]
 DATASET_KEYS: frozenset[str] = frozenset(_FACTS["datasets"])
 """Every key of an entry of ``datasets``, whatever its kind."""
 
-_ATOMS: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "str": str,
-    "dict": dict[Any, Any],
-    "tuple": tuple[Any, ...],
-    "null": None,
-    "Any": Any,
-}
-
 
 def section_of(text: str) -> Mapping[str, str] | None:
     """The keys of the section that a type text names, if it names one."""
@@ -52,18 +39,7 @@ def section_of(text: str) -> Mapping[str, str] | None:
 @cache
 def annotation(text: str) -> Any:
     """The Python type of a type text."""
-    parts = text.split(" | ")  # no list here holds a union
-    words = tuple(json.loads(part) for part in parts if part.startswith('"'))
-    branches = [_branch(part) for part in parts if not part.startswith('"')]
-    return Union[(Literal[words], *branches) if words else tuple(branches)]  # noqa: UP007  (built at run time)
-
-
-def _branch(text: str) -> Any:
-    if text.startswith("{"):
-        return _section(text[1:-1])
-    if text.startswith("list["):
-        return list[annotation(text[5:-1])]  # type: ignore[misc]
-    return _ATOMS[text]
+    return build(text, _section)
 
 
 @cache

@@ -34,6 +34,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             deepspeed=_switch(settings, "deepspeed"),
             stands_beside=frozenset({"cp", "ep"}),  # context and expert parallelism may stand alone beside FSDP1
             switch="fsdp_version: 2 and an fsdp_config",
+            fills=True,
         ),
         batch=Batch(
             micro=_given(settings, "micro_batch_size"),

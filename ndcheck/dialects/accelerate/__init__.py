@@ -1,0 +1,5 @@
+"""accelerate's launch file."""
+
+from ndcheck.dialects.accelerate.config import DIALECT
+
+__all__ = ["DIALECT"]

@@ -1,0 +1,40 @@
+"""accelerate as a dialect."""
+
+from __future__ import annotations
+
+from ndcheck.dialects.accelerate.model import AccelerateKeys
+from ndcheck.dialects.accelerate.resolve import resolve
+from ndcheck.dialects.accelerate.to_run import to_run
+from ndcheck.dialects.dialect import Dialect
+from ndcheck.rules import NEUTRAL, accelerate
+
+DIALECT = Dialect(
+    name="accelerate",
+    summary="accelerate's launch file, as `accelerate config` writes it",
+    markers=frozenset(
+        {
+            "compute_environment",
+            "distributed_type",
+            "num_processes",
+            "num_machines",
+            "machine_rank",
+            "main_process_ip",
+            "main_process_port",
+            "rdzv_backend",
+            "same_network",
+            "main_training_function",
+            "megatron_lm_config",
+            "deepspeed_config",
+            "mpirun_config",
+            "dynamo_config",
+            "downcast_bf16",
+            "mixed_precision",
+        }
+    ),
+    minimal={"distributed_type": "MULTI_GPU", "num_processes": "8"},
+    model=AccelerateKeys,
+    resolve=resolve,
+    to_run=to_run,
+    model_path=lambda settings: None,
+    rules=(*NEUTRAL, *accelerate.RULES),
+)
