@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ndcheck.dialects import DIALECTS, detect
+from ndcheck.dialects import DIALECTS, Detection, detect
 from ndcheck.dialects.dialect import Dialect, Examination, examine
 from ndcheck.document import Document, Problem, Span
 from ndcheck.facts import FactError, Facts, read_model_config
@@ -35,11 +35,15 @@ class Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport:
-    """What was found in one file, by position. ``not_run``: fact -> rules that stayed silent without it."""
+    """What was found in one file, by position. ``not_run``: fact -> rules that stayed silent without it.
+
+    ``told_by`` says what the dialect was known by.
+    """
 
     path: str
     document: Document
     dialect: str | None
+    told_by: str
     findings: tuple[Finding, ...]
     not_run: dict[str, frozenset[str]]
     derived: Derived
@@ -85,7 +89,8 @@ def check(
     policy = policy or Policy()
     document = _read(content)
     mapping = document.data
-    chosen = DIALECTS[dialect] if dialect else detect(mapping).dialect if isinstance(mapping, dict) else None
+    told = detect(mapping) if isinstance(mapping, dict) else Detection(None, {})
+    chosen = DIALECTS[dialect] if dialect else told.dialect
     if document.root is not None and not isinstance(mapping, dict):
         what = "empty" if mapping is None else "a list" if isinstance(mapping, list) else "a single value"
         document.problems.append(
@@ -95,12 +100,13 @@ def check(
         document.problems.append(Problem("not-a-mapping", "the file is empty", Span(0, 0)))
     if chosen is None or not isinstance(mapping, dict):
         if isinstance(mapping, dict) and not _is_broken(document):
-            document.problems.append(Problem("unknown-dialect", _unknown_dialect(), Span(0, 0)))
+            document.problems.append(Problem("unknown-dialect", _unknown_dialect(told), Span(0, 0)))
         rules = [rule for rule in text_rules.RULES if _speaks(rule, policy, path)]
-        return _report(path, document, None, judge(rules, document).violations, policy)
+        return _report(path, document, None, "", judge(rules, document).violations, policy)
     chosen = replace(chosen, rules=tuple(rule for rule in chosen.rules if _speaks(rule, policy, path)))
     examination = _examine(chosen, document, mapping, facts)
-    return _report(path, document, chosen, examination.verdicts.violations, policy, examination)
+    why = "as asked for" if dialect else f"its keys {', '.join(sorted(told.keys[chosen.name]))}"
+    return _report(path, document, chosen, why, examination.verdicts.violations, policy, examination)
 
 
 def _speaks(rule: Rule[Any], policy: Policy, path: str) -> bool:
@@ -125,13 +131,18 @@ def _is_broken(document: Document) -> bool:
     return any(problem.kind == "yaml-syntax" for problem in document.problems)
 
 
-def _unknown_dialect() -> str:
+def _unknown_dialect(told: Detection) -> str:
+    if told.foreign is not None:
+        return f"this is a file of {told.foreign}, which ndcheck does not read: nothing was checked"
+    if told.keys:
+        seen = " and ".join(f"{name} ({', '.join(sorted(keys))})" for name, keys in told.keys.items())
+        return f"keys of {seen}, as many of each: nothing was checked; say which by --dialect"
     wanted = "; ".join(f"{dialect.name} by keys such as {_examples(dialect)}" for dialect in DIALECTS.values())
     return f"no known config language: nothing was checked. Known are {wanted}"
 
 
 def _examples(dialect: Dialect) -> str:
-    return ", ".join(sorted(dialect.markers)[:3])
+    return ", ".join(dialect.telling)
 
 
 def _examine(dialect: Dialect, document: Document, mapping: dict[Any, Any], facts: Facts) -> Examination:
@@ -164,6 +175,7 @@ def _report(
     path: str,
     document: Document,
     dialect: Dialect | None,
+    told_by: str,
     violations: Iterable[tuple[Rule[Any], Violation]],
     policy: Policy,
     examination: Examination | None = None,
@@ -177,6 +189,7 @@ def _report(
         path=path,
         document=document,
         dialect=dialect.name if dialect else None,
+        told_by=told_by,
         findings=tuple(findings),
         not_run={fact: frozenset(rule.name for rule in rules) for fact, rules in silent.items()},
         derived=_derived(examination.run) if examination else Derived(),

@@ -46,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     rules = commands.add_parser("rules", help="all rules", allow_abbrev=False)
     rules.add_argument("--format", choices=["text", "json", "markdown"], default="text")
     rules.set_defaults(run=_rules)
+    dialects = commands.add_parser("dialects", help="the config languages that are read", allow_abbrev=False)
+    dialects.set_defaults(run=_dialects)
     commands.add_parser("matrix", help="prove layouts: train in every cell and compare with one process")
     return parser
 
@@ -97,6 +99,7 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     repair.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     output = validate.add_argument_group("output")
     output.add_argument("--format", choices=["text", "json"], default="text", help="output format (default: text)")
+    output.add_argument("-v", "--verbose", action="store_true", help="say what each file was taken for, and why")
     output.add_argument("--stdin-filename", metavar="NAME", default="<stdin>", help="name to show for standard input")
     output.add_argument(
         "--config", metavar="FILE", help="settings (default: the nearest ndcheck.toml or pyproject.toml)"
@@ -134,6 +137,15 @@ def _rules(arguments: argparse.Namespace) -> int:
     from ndcheck.output import explain
 
     _write(explain.table(ALL, arguments.format))
+    return OK
+
+
+def _dialects(arguments: argparse.Namespace) -> int:
+    from ndcheck.dialects import DIALECTS
+
+    for dialect in DIALECTS.values():
+        counts = f"{dialect.key_count} keys, {len(dialect.rules)} rules"
+        _write(f"{dialect.name:<14}{counts:<24}{dialect.summary}\n")
     return OK
 
 

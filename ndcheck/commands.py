@@ -67,7 +67,7 @@ def validate(arguments: Namespace, stdin: BinaryIO, write: Say, complain: Say, *
         return FAILED if unreadable else FINDINGS if changes or not report.ok else OK
     # with --fix the repaired text goes to stdout, so what is left to say goes to stderr
     say = _to_stderr(complain) if arguments.fix and "-" in arguments.files else write
-    say(_render(report, unreadable, arguments.format, colour, hidden))
+    say(_render(report, unreadable, arguments, colour, hidden))
     return FAILED if unreadable else OK if report.ok else FINDINGS
 
 
@@ -128,10 +128,10 @@ def _without_known(report: Report, path: str | None) -> tuple[Report, int]:
         raise UsageError(str(error)) from None
 
 
-def _render(report: Report, unreadable: dict[str, str], form: str, colour: bool, hidden: int) -> str:
-    if form == "json":
+def _render(report: Report, unreadable: dict[str, str], arguments: Namespace, colour: bool, hidden: int) -> str:
+    if arguments.format == "json":
         return as_json.render(report, unreadable)
-    return as_text.render(report, unreadable, colour=colour, hidden=hidden)
+    return as_text.render(report, unreadable, colour=colour, hidden=hidden, verbose=arguments.verbose)
 
 
 def _job(arguments: Namespace) -> tuple[_Job, dict[str, Any]]:

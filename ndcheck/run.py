@@ -140,6 +140,11 @@ class Run:
         """The edit that gives an axis this degree."""
         return SetValue(self.degree_keys[axis], str(degree))
 
+    def beside_mesh(self) -> bool:
+        """Ranks are divided by Ulysses as well, which is no axis of the mesh."""
+        ulysses = self.sequence.ulysses
+        return ulysses is not None and ulysses.value is not None and ulysses.value > 1
+
     def legal_degrees(self) -> bool:
         """Every written degree is at least 1."""
         return all(value.value >= 1 for value in self.degrees.values())

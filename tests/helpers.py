@@ -39,6 +39,12 @@ class Seen(NamedTuple):
     key: str
 
 
+def diagnose(text: str, dialect: str | None = None, **facts: Any) -> set[tuple[str, int]]:
+    """Name and line of every error and warning in a file, in the dialect that its keys tell unless one is named."""
+    found = check(text, "config.yaml", gather(**facts), dialect).findings
+    return {(one.name, one.region.line) for one in found if one.severity != "info"}
+
+
 def completed(fragment: str) -> str:
     """The fragment first, so that its lines count from 1; then what is missing of a minimal config."""
     own = {line.split(":")[0] for line in fragment.splitlines()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -305,3 +306,16 @@ def test_a_terminal_that_knows_ascii_only_gets_escapes() -> None:
     assert finished.returncode == 1
     assert rb"\u043a\u043b\u044e\u0447" in finished.stdout
     assert b"Traceback" not in finished.stderr
+
+
+def test_verbose_says_what_a_file_was_taken_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "launch.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    assert main(["validate", "-v", str(tmp_path / "launch.yaml")]) == 0
+    assert "read as accelerate, told by its keys distributed_type, num_processes" in capsys.readouterr().out
+
+
+def test_dialects_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dialects"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["axolotl", "accelerate", "transformers"]
+    assert all(re.search(r" \d+ keys, \d+ rules ", line) for line in lines)

@@ -21,14 +21,17 @@ from ndcheck.values import Value
 class Dialect:
     """One framework's config language.
 
-    ``markers`` are keys that no other framework's file has at top level. ``minimal`` is the smallest config that the framework
-    accepts, key -> YAML. ``model_path`` finds the value that may name a local model directory.
+    ``markers`` are keys that no other framework's file has at top level, and ``telling`` a few of them for a message.
+    ``minimal`` is the smallest config that the framework accepts, key -> YAML. ``key_count``: how many keys it knows.
+    ``model_path`` finds the value that may name a local model directory.
     """
 
     name: str
     summary: str
     markers: frozenset[str]
+    telling: tuple[str, ...]
     minimal: Mapping[str, str]
+    key_count: int
     model: type[BaseModel]
     resolve: Callable[[Mapping[Any, Any]], Settings]
     to_run: Callable[[Settings, Facts], Run]

@@ -33,6 +33,7 @@ def _file(file: FileReport) -> dict[str, Any]:
     return {
         "path": file.path,
         "dialect": file.dialect,
+        "dialect_told_by": file.told_by or None,
         "findings": [_finding(finding) for finding in file.findings],
         "derived": {
             "world_size": file.derived.world_size,

@@ -20,12 +20,19 @@ _WIDTH = 100
 """Characters of a source line that are shown."""
 
 
-def render(report: Report, unreadable: Mapping[str, str], *, colour: bool = False, hidden: int = 0) -> str:
-    """The whole report; ``unreadable``: path -> why it could not be opened; ``hidden``: findings a baseline knows."""
+def render(
+    report: Report, unreadable: Mapping[str, str], *, colour: bool = False, hidden: int = 0, verbose: bool = False
+) -> str:
+    """The whole report.
+
+    ``unreadable``: path -> why it could not be opened; ``hidden``: findings a baseline knows; ``verbose``: what each file was
+    taken for, too.
+    """
     paint = _colourful if colour else _plain
     blocks = [_finding(file, finding, paint) for file in report.files for finding in file.findings]
     several = len(report.files) > 1
-    tail = [line for file in report.files if (line := _derived(file, several))]
+    tail = [_dialect(file) for file in report.files if verbose and file.dialect]
+    tail += [line for file in report.files if (line := _derived(file, several))]
     return "\n".join([*blocks, "".join([*tail, *_summary(report, unreadable, hidden, paint)])])
 
 
@@ -93,6 +100,10 @@ def _columns(text: str) -> int:
 def _visible(text: str) -> str:
     """Control characters would move the cursor or repaint the screen: shown as escapes, tabs as one space."""
     return "".join(char if char.isprintable() else " " if char == "\t" else repr(char)[1:-1] for char in text)
+
+
+def _dialect(file: FileReport) -> str:
+    return f"{_visible(file.path)}: read as {file.dialect}, told by {_visible(file.told_by)}\n"
 
 
 def _derived(file: FileReport, with_path: bool) -> str:

@@ -161,8 +161,8 @@ def split_batches_divide(run: Run) -> Iterator[Violation]:
     Severity.WARNING,
     Run,
     evidence="accelerate 1.15, run: gloo fails, NCCL would wait for its timeout",
-    bad="fsdp: true\naccelerator_config: {even_batches: false}\n",
-    good="fsdp: true\naccelerator_config: {even_batches: true}\n",
+    bad="fsdp: true\nmax_length: 4096\naccelerator_config: {even_batches: false}\n",
+    good="fsdp: true\nmax_length: 4096\naccelerator_config: {even_batches: true}\n",
     given={"world_size": 4},
     unchecked=True,
 )
@@ -178,7 +178,7 @@ def uneven_batches(run: Run) -> Iterator[Violation]:
     sharded = [run.degrees[axis] for axis in ("dp_shard", "tp", "cp") if run.degree(axis) > 1]
     if not sharded and not run.sharding.fsdp.value:
         return
-    named = " and ".join(map(str, sharded)) or str(run.sharding.fsdp)
+    named = " and ".join(map(str, sharded)) or "FSDP"
     edits = (SetValue(even.path, "true"),) if even.path else ()
     message = f"{even} with {named}: ranks that have run out of rows leave the others waiting"
     yield Violation(place(even), message, notes(*sharded), Fix("set even_batches: true", edits=edits))

@@ -28,7 +28,7 @@ def world_size_product(run: Run) -> Iterator[Violation]:
     as 1 and is not filled up.
     """
     explicit = run.explicit()
-    if not explicit or not run.legal_degrees():
+    if not explicit or not run.legal_degrees() or run.beside_mesh():
         return
     world = run.world_size()
     if run.product() == world.value:

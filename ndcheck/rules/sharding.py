@@ -28,7 +28,7 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     dp_shard says over how many ranks FSDP cuts each parameter. With FSDP off nothing cuts anything:
     every rank keeps a whole copy, and the memory that the degree was to save is not saved.
     """
-    if run.degree("dp_shard") == 1 or run.sharding.fsdp.value:
+    if run.degree("dp_shard") == 1 or run.sharding.fsdp.value or run.beside_mesh():
         return
     shard = run.degrees["dp_shard"]
     engine = " (DeepSpeed shards by its own ZeRO stage)" if run.sharding.deepspeed.value else ""
@@ -58,6 +58,8 @@ def fsdp_shard_of_one(run: Run) -> Iterator[Violation]:
     if not run.sharding.fsdp.value or run.degree("dp_shard") > 1 or run.ranks() == 1 or run.degree("cp") > 1:
         return  # FSDP shards over the cp ranks too
     others = run.explicit()
+    if shard is not None and shard.value != 1:
+        return
     if shard is None and (run.sharding.fills or not others):
         return
     named = str(shard) if shard is not None else f"{run.degree_name('dp_shard')} is 1 unless written, and"
@@ -174,7 +176,7 @@ def sharding_on_cpu(run: Run) -> Iterator[Violation]:
     axes = run.explicit()
     if not axes and not run.sharding.fsdp.value:
         return
-    named = " and ".join(str(value) for value in axes.values()) or str(run.sharding.fsdp)
+    named = " and ".join(str(value) for value in axes.values()) or "FSDP"
     outcome = "a mesh is refused on CPU ranks" if axes else "FSDP is dropped, and DDP runs"
     where = place(cpu, *axes.values())
     yield Violation(where, f"{cpu} with {named}: {outcome}", notes(*axes.values()), Fix("use GPUs, or one rank"))

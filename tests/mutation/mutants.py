@@ -78,7 +78,8 @@ def cases() -> dict[str, list[tuple[Source, bool]]]:
         for code, fragment, broken, *_ in getattr(import_module(f"tests.rules.{path.stem}"), "CASES", ()):
             rule = by_code[code]
             if rule.condition is not None:
-                found[rule.name].append((_subject(rule, completed(fragment), {}), broken))
+                text = completed(fragment) if language(rule, fragment).name == "axolotl" else whole(rule, fragment)
+                found[rule.name].append((_subject(rule, text, {}), broken))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ndcheck.dialects.accelerate.model import AccelerateKeys
-from ndcheck.dialects.accelerate.resolve import resolve
+from ndcheck.dialects.accelerate.resolve import KNOWN, TOP, resolve
 from ndcheck.dialects.accelerate.to_run import to_run
 from ndcheck.dialects.dialect import Dialect
 from ndcheck.rules import NEUTRAL, accelerate
@@ -31,6 +31,8 @@ DIALECT = Dialect(
             "mixed_precision",
         }
     ),
+    telling=("distributed_type", "num_processes", "rdzv_backend"),
+    key_count=len(TOP) + sum(map(len, KNOWN.values())),
     minimal={"distributed_type": "MULTI_GPU", "num_processes": "8"},
     model=AccelerateKeys,
     resolve=resolve,

@@ -138,7 +138,7 @@ class AccelerateKeys(Section):
     num_processes: int | None = Field(None, description="Ranks in all.")
     num_machines: int | None = Field(None, description="Machines.")
     machine_rank: int | None = Field(None, description="Number of this machine.")
-    gpu_ids: str | int | None = Field(None, description="GPUs of this machine, with commas; or all.")
+    gpu_ids: Word | None = Field(None, description="GPUs of this machine, with commas; or all.")
     main_process_ip: str | None = Field(None, description="Address of machine 0.")
     main_process_port: int | None = Field(None, description="Port on machine 0.")
     rdzv_backend: str | None = Field(None, description="How ranks find each other.")

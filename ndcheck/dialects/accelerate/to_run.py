@@ -57,10 +57,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
 
 
 def degrees(settings: Settings, facts: Facts) -> dict[str, Value[int]]:
-    """The axes that are written. Megatron-LM's own replace the mesh; with DeepSpeed's Ulysses there is none."""
-    ulysses = settings.value(SP)
-    if ulysses is not None and ulysses.readable and ulysses.value is not None and ulysses.value > 1:
-        return {}
+    """The axes that are written; Megatron-LM's own replace the mesh."""
     keys = MEGATRON_KEYS if is_megatron(settings) else DEGREE_KEYS
     values = {axis: settings.value(key) for axis, key in keys.items()}
     found = {axis: value for axis, value in values.items() if value is not None and not is_null(value)}
@@ -85,7 +82,7 @@ def type_is(settings: Settings, wanted: str) -> Value[bool]:
     value = settings.value("distributed_type")
     if value is None:
         return default(False, "accelerate")
-    return Value(value.value == wanted, value.origin)
+    return Value(value.value == wanted, Origin(Source.DERIVED, f"distributed_type {value.value}", value.path))
 
 
 def is_megatron(settings: Settings) -> bool:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, Val
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ndcheck.dialects.axolotl.model import AxolotlKeys
-from ndcheck.dialects.axolotl.resolve import resolve
+from ndcheck.dialects.axolotl.resolve import ALL_KEYS, resolve
 from ndcheck.dialects.axolotl.to_run import model_path, to_run
 from ndcheck.dialects.dialect import Dialect, examine
 from ndcheck.facts import from_context
@@ -39,6 +39,8 @@ DIALECT = Dialect(
             "wandb_project",
         }
     ),
+    telling=("base_model", "context_parallel_size", "micro_batch_size"),
+    key_count=len(ALL_KEYS),
     minimal={
         "base_model": "org/model",
         "datasets": "[{path: org/data, type: alpaca}]",

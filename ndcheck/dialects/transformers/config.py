@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ndcheck.dialects.dialect import Dialect
 from ndcheck.dialects.transformers.model import TransformersKeys
-from ndcheck.dialects.transformers.resolve import resolve
+from ndcheck.dialects.transformers.resolve import KNOWN, resolve
 from ndcheck.dialects.transformers.to_run import to_run
 from ndcheck.rules import NEUTRAL, transformers
 from ndcheck.settings import Settings
@@ -32,6 +32,8 @@ DIALECT = Dialect(
     name="transformers",
     summary="arguments of transformers' Trainer and of TRL's trainers, as YAML or JSON",
     markers=MARKERS,
+    telling=("model_name_or_path", "num_train_epochs", "per_device_train_batch_size"),
+    key_count=len(KNOWN),
     minimal={"output_dir": "out", "per_device_train_batch_size": "1"},
     model=TransformersKeys,
     resolve=resolve,

@@ -36,7 +36,7 @@ def resolve(mapping: Mapping[Any, Any]) -> Settings:
 def _unknown(mapping: Mapping[Any, Any]) -> Iterator[UnknownKey]:
     for key, value in mapping.items():
         if key not in KNOWN:
-            elsewhere = "accelerator_config" if key in ACCELERATOR_KEYS else None
+            elsewhere = _section_of(key)
             yield UnknownKey((key,), _SORTED, elsewhere, refused=elsewhere is None)
         elif key == "accelerator_config" and isinstance(value, Mapping):
             known = tuple(sorted(ACCELERATOR_KEYS))
@@ -46,6 +46,14 @@ def _unknown(mapping: Mapping[Any, Any]) -> Iterator[UnknownKey]:
             for name in value:
                 if not isinstance(name, str) or name.removeprefix("fsdp_") not in FSDP_KEYS:
                     yield UnknownKey((key, name), known)
+
+
+def _section_of(key: object) -> str | None:
+    """The section that a key of the top level belongs in."""
+    if key in ACCELERATOR_KEYS:
+        return "accelerator_config"
+    prefixed = isinstance(key, str) and key.startswith("fsdp_") and key.removeprefix("fsdp_") in FSDP_KEYS
+    return "fsdp_config" if prefixed else None
 
 
 def _older_words(settings: Settings) -> None:

@@ -121,7 +121,7 @@ def optimizer(settings: Settings) -> Value[str] | None:
 
 def groups(settings: Settings) -> Groups | None:
     """GRPO and RLOO compare several completions of a prompt."""
-    name = method(settings)
+    name = method(settings) or ("grpo" if "num_generations" in settings.mapping else None)
     if name not in ("grpo", "rloo"):
         return None
     batch = given(settings, "generation_batch_size")

@@ -189,8 +189,7 @@ CHECKPOINTING_UNWRAPPED = conditional(
     summary="Activations are to be checkpointed, and no layer is wrapped",
     why="Checkpoints are set around the units that the wrap policy makes. With NO_WRAP, which is the default, there are none, "
     "and prepare() fails.",
-    when=FSDP2 & on(f"{KEY}activation_checkpointing"),
-    then=~equals(f"{KEY}auto_wrap_policy", "NO_WRAP"),
+    when=on(f"{KEY}activation_checkpointing") & equals(f"{KEY}auto_wrap_policy", "NO_WRAP") & FSDP2,
     message=f"{{{KEY}activation_checkpointing}} with {{{KEY}auto_wrap_policy}}: there is no unit to checkpoint",
     fix=Fix("set fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
     evidence="accelerate 1.15 fsdp_utils.py:721, run: TypeError",

@@ -63,6 +63,7 @@ CP_AND_SP = conditional(
     evidence="accelerate 1.15 parallelism_config.py:329",
     bad=f"{DEEPSPEED}{mesh(cp_size=2, sp_size=8)}",
     good=f"{DEEPSPEED}{mesh(cp_size=1, sp_size=8)}",
+    given={"also": ["cp-labels-and-loss", "peers-counted-as-data"]},
 )
 
 CP_BACKEND = conditional(
@@ -123,8 +124,7 @@ SP_WITHOUT_DEEPSPEED = conditional(
     summary="sp is on without DeepSpeed",
     why="Ulysses is DeepSpeed's. Without it no sequence is cut, no mesh is built, and each rank reads as a data rank: the "
     "batch is sp times what it should be, and nobody says so.",
-    when=above(f"{KEY}sp_size", 1) & is_set("distributed_type"),
-    then=equals("distributed_type", "DEEPSPEED"),
+    when=above(f"{KEY}sp_size", 1) & is_set("distributed_type") & ~equals("distributed_type", "DEEPSPEED"),
     message=f"{{{KEY}sp_size}} with {{distributed_type}}: sequences are not cut",
     fix=Fix("set distributed_type: DEEPSPEED, or use cp_size with FSDP2"),
     evidence="matrices/witnesses.yaml on CPU ranks, accelerate 1.15: rows diverge, with no error",

@@ -22,8 +22,8 @@ FSDP1_KEYS = ("forward_prefetch", "backward_prefetch", "use_orig_params", "sync_
     Severity.ERROR,
     Settings,
     evidence="transformers 5.24 hf_argparser.py: keys that no dataclass of the script has are refused",
-    bad="per_device_train_batchsize: 1\n",
-    good="per_device_train_batch_size: 1\n",
+    bad="gradient_accumulation_step: 2\n",
+    good="gradient_accumulation_steps: 2\n",
 )
 def unknown_argument(settings: Settings) -> Iterator[Violation]:
     """Neither transformers nor TRL has such an argument.
@@ -52,8 +52,7 @@ MESH_AS_MAPPING = conditional(
     summary="A mesh is written where only a Python object is understood",
     why="TrainingArguments takes parallelism_config as an object of accelerate. A file can only hold a mapping, which is let "
     "pass, and the Trainer ends in an AttributeError when it is built.",
-    when=is_set("parallelism_config"),
-    then=~is_mapping("parallelism_config"),
+    when=is_mapping("parallelism_config"),
     message="parallelism_config: the Trainer wants an object of accelerate, not a mapping, and crashes",
     fix=Fix("move the mesh to accelerate's launch file, or build a ParallelismConfig in the script"),
     evidence="transformers 5.24, run: AttributeError, 'dict' object has no attribute 'get_device_mesh'",
@@ -209,7 +208,7 @@ def _in_config(value: Value[object], words: list[str], version: Value[int] | Non
     Severity.WARNING,
     Settings,
     evidence="transformers 5.24 training_args.py, _process_fsdp_args: read for version 1 only",
-    bad=f"{FSDP}fsdp_config: {{backward_prefetch: BACKWARD_PRE}}\n",
+    bad=f"{FSDP}fsdp_config: {{reshard_after_forward: true, backward_prefetch: BACKWARD_PRE}}\n",
     good=f"{FSDP}fsdp_config: {{reshard_after_forward: true}}\n",
     unchecked=True,
 )

@@ -10,7 +10,7 @@ from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
 
-GRPO = "num_generations: 8\n"
+GRPO = "num_generations: 8\nper_device_train_batch_size: 8\n"
 
 
 @rule(
