@@ -21,9 +21,9 @@ class Sharding:
     """Which engine shards parameters.
 
     ``fsdp_version`` is the one in force when FSDP is on. ``stands_beside``: axes that the framework lets stand beside FSDP1.
-    ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``native``: transformers
-    itself shards the model as it loads it. ``by_mesh``: torch's device mesh places the ranks, with DDP or FSDP for the data
-    axes; else the framework has its own way (Megatron-LM). ``fills``: a dp_shard that nobody wrote takes the ranks that are left.
+    ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``by_mesh``: accelerate's mesh
+    places the ranks, with DDP or FSDP for the data axes; else the framework shards in a way of its own (Megatron-LM, transformers'
+    DistributedConfig). ``fills``: a dp_shard that nobody wrote takes the ranks that are left.
     """
 
     fsdp: Value[bool]
@@ -34,7 +34,6 @@ class Sharding:
     by_mesh: bool = True
     fills: bool = False
     cpu: Value[bool] | None = None
-    native: Value[bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +135,9 @@ class Run:
         """The framework's key of an axis."""
         return self.degree_keys.get(axis, (axis,))[-1]
 
-    def set_degree(self, axis: str, degree: int) -> SetValue:
-        """The edit that gives an axis this degree."""
-        return SetValue(self.degree_keys[axis], str(degree))
+    def set_degree(self, axis: str, degree: int) -> tuple[SetValue, ...]:
+        """The edit that gives an axis this degree; none if the framework has no key for it."""
+        return (SetValue(self.degree_keys[axis], str(degree)),) if axis in self.degree_keys else ()
 
     def beside_mesh(self) -> bool:
         """Ranks are divided by Ulysses as well, which is no axis of the mesh."""

@@ -67,7 +67,7 @@ def _filling(run: Run, degrees: Mapping[str, int], world: int) -> Fix | None:
     key, degree = run.degree_name(axis), getattr(layout, axis)
     if axis == "dp_shard" and not run.sharding.fsdp.value:
         return Fix(f"set {key}: {degree} and switch FSDP on ({run.sharding.switch}), which makes {layout} = {world}")
-    return Fix(f"set {key}: {degree}, which makes {layout} = {world}", edits=(run.set_degree(axis, degree),))
+    return Fix(f"set {key}: {degree}, which makes {layout} = {world}", edits=run.set_degree(axis, degree))
 
 
 @rule(
@@ -118,7 +118,7 @@ def replicate_without_shard(run: Run) -> Iterator[Violation]:
     replicas = run.degrees["dp_replicate"]
     message = f"{replicas} without dp_shard cannot be combined with {' and '.join(str(value) for value in inner)}"
     shard, replicate = run.degree_name("dp_shard"), run.degree_name("dp_replicate")
-    edits = (run.set_degree("dp_shard", replicas.value), run.set_degree("dp_replicate", 1))
+    edits = (*run.set_degree("dp_shard", replicas.value), *run.set_degree("dp_replicate", 1))
     fix = Fix(f"shard instead: {shard}: {replicas.value}, {replicate}: 1, with FSDP2 on", edits=edits)
     yield Violation(place(replicas), message, notes(*inner, run.degrees.get("dp_shard")), fix)
 

@@ -28,7 +28,7 @@ def fsdp_required(run: Run) -> Iterator[Violation]:
     dp_shard says over how many ranks FSDP cuts each parameter. With FSDP off nothing cuts anything:
     every rank keeps a whole copy, and the memory that the degree was to save is not saved.
     """
-    if run.degree("dp_shard") == 1 or run.sharding.fsdp.value or run.beside_mesh():
+    if run.degree("dp_shard") == 1 or run.sharding.fsdp.value or run.beside_mesh() or not run.sharding.by_mesh:
         return
     shard = run.degrees["dp_shard"]
     engine = " (DeepSpeed shards by its own ZeRO stage)" if run.sharding.deepspeed.value else ""
