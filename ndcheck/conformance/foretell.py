@@ -6,7 +6,8 @@ that the config's dialect makes, so that the same rules judge both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,15 +25,43 @@ from ndcheck.values import Origin, Source, Value
 AXES = ("dp_replicate", "dp_shard", "cp", "tp")
 
 
+ENGINES = ("accelerate", "trainer", "transformers")
+"""Engines whose cells the rules can judge."""
+
+LEVELS = ("error", "warning", "info", "silent")
+"""What the pre-flight says of a cell, loudest first."""
+
+
+def confusion(cells: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Level -> verdict -> number of cells, of the cells of a report that the rules can judge; empty if there are none."""
+    table: dict[str, Counter[str]] = {level: Counter() for level in LEVELS}
+    for cell in cells:
+        if is_judged(cell):
+            table[verdict(cell["foretold"] or {})][cell["verdict"]] += 1
+    return table if any(table.values()) else {}
+
+
+def is_judged(cell: Mapping[str, Any]) -> bool:
+    """The cell ran, and is of an engine whose config the rules can judge."""
+    return cell["engine"] in ENGINES and cell["verdict"] != "skipped"
+
+
+def off_diagonal(cells: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Cells that agree in spite of an error or a warning, and cells that do not although there was at most a note."""
+    judged = [cell for cell in cells if is_judged(cell)]
+    loud = {cell["id"]: verdict(cell["foretold"] or {}) in ("error", "warning") for cell in judged}
+    return [cell for cell in judged if loud[cell["id"]] == (cell["verdict"] == "agrees")]
+
+
 def foretold(cell: Cell) -> dict[str, str]:
     """Rule -> severity, of every rule that the cell's config breaks; empty for an engine whose configs nobody reads."""
-    known = {"accelerate": _accelerate, "trainer": _trainer, "transformers": _native}
-    return known[cell.engine](cell) if cell.engine in known else {}
+    judges = dict(zip(ENGINES, (_accelerate, _trainer, _native), strict=True))
+    return judges[cell.engine](cell) if cell.engine in judges else {}
 
 
 def verdict(found: Mapping[str, str]) -> str:
     """The loudest severity, or 'silent'."""
-    return next((level for level in ("error", "warning", "info") if level in found.values()), "silent")
+    return next((level for level in LEVELS if level in found.values()), "silent")
 
 
 def launch_file(cell: Cell) -> dict[str, Any]:
@@ -41,13 +70,19 @@ def launch_file(cell: Cell) -> dict[str, Any]:
     sequence = "sp" if chosen["sequence"] == "sp" else "cp"
     sharded = layout.dp_shard > 1 or (layout.cp > 1 and sequence == "cp")
     fsdp = sharded and chosen["fsdp"] != "off"
-    sizes = {"dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard, "tp": layout.tp, sequence: layout.cp}
+    sizes: dict[str, int] = {
+        "dp_replicate": layout.dp_replicate,
+        "dp_shard": layout.dp_shard,
+        "tp": layout.tp,
+        sequence: layout.cp,
+    }
+    mesh = {f"parallelism_config_{axis}_size": size for axis, size in sizes.items() if size > 1}
     return {
         "distributed_type": "FSDP" if fsdp else "MULTI_GPU",
         "num_processes": layout.world_size,
         **({"use_cpu": True} if chosen["state"] == "cpu" else {}),
         **({"fsdp_config": {"fsdp_version": int(chosen["fsdp"])}} if fsdp else {}),
-        "parallelism_config": {f"parallelism_config_{axis}_size": size for axis, size in sizes.items() if size > 1},
+        **({"parallelism_config": mesh} if chosen["mesh"] == "own" else {}),
     }
 
 
@@ -87,7 +122,9 @@ def _trainer(cell: Cell) -> dict[str, str]:
     dialect = DIALECTS["transformers"]
     settings = dialect.resolve(arguments_file(cell))
     run = _with_script(cell, dialect.to_run(settings, _ranks(cell)))
-    run = replace(run, degrees=_degrees(cell), sharding=replace(run.sharding, by_mesh=cell.layout.tp == 1))
+    run = replace(
+        run, degrees=_degrees(cell), sharding=replace(run.sharding, by_mesh=cell.layout.tp == 1 or cell.layout.cp > 1)
+    )
     return _found(judge(dialect.rules, settings, run).violations)
 
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ndcheck.conformance.cells import as_expected
+from ndcheck.conformance.foretell import confusion
 from ndcheck.layout import Layout, counted
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def render(report: Fields) -> str:
         grids=list(_grids(cells)),
         baselines=[_baseline(baseline, cells) for baseline in baselines.values()],
         timings=_timings(cells),
+        foreseen=confusion(cells),
     )
 
 
@@ -59,7 +61,7 @@ def _shown(index: int, cell: Fields, baselines: Mapping[str, Fields]) -> Fields:
     chosen = {**(cell.get("settings") or {}), **(cell.get("options") or {})}
     settings = [f"{name} {_value(value)}" for name, value in chosen.items()]
     return {
-        **dict.fromkeys(("losses", "gradient_errors", "rerun", "baseline", "rules", "because", "shims")),
+        **dict.fromkeys(("losses", "gradient_errors", "rerun", "baseline", "rules", "because", "foretold", "shims")),
         **cell,
         "anchor": f"cell-{index}",  # an id may hold anything
         "place": str(Layout(**cell["layout"])),

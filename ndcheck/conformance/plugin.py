@@ -22,6 +22,7 @@ import pytest
 from ndcheck.conformance import report
 from ndcheck.conformance.cells import Cell, as_expected, layout_id
 from ndcheck.conformance.faults import FAULTS
+from ndcheck.conformance.foretell import foretold
 from ndcheck.conformance.journal import Journal
 from ndcheck.conformance.matrix import MatrixError, Planned, load_matrix, shipped_matrices
 from ndcheck.conformance.pool import Pool
@@ -93,7 +94,11 @@ class CellItem(pytest.Item):
     def runtest(self) -> None:
         """Run it, and fail if it does not do what is expected."""
         result, baseline = self.config.stash[RUN].measure(self.plan)
-        told = {"rules": list(self.plan.rules) or None, "because": self.plan.because or None}
+        told = {
+            "rules": list(self.plan.rules) or None,
+            "because": self.plan.because or None,
+            "foretold": foretold(self.plan.cell) or None,
+        }
         rows = {"cell": report.cell(result) | told, "baseline": report.baseline(baseline) if baseline else None}
         self.user_properties.append((PROPERTY, json.dumps(rows)))
         if result.verdict == "skipped":

@@ -17,6 +17,7 @@ from typing import Any
 
 import ndcheck
 from ndcheck.conformance.cells import as_expected, changed
+from ndcheck.conformance.foretell import confusion
 from ndcheck.conformance.runner import VERDICTS, Baseline, Result
 from ndcheck.conformance.tolerance import FLOAT64, MULTIPLE
 
@@ -160,7 +161,19 @@ def markdown(report: Mapping[str, Any]) -> str:
         )
         figures = f"{number(row['max_gradient_error'])} | {number(row['max_loss_error'])} | {row['seconds']:.1f}"
         lines.append(f"| {row['id']} | {verdict.replace('|', chr(92) + '|')} | {figures} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *confusion_table(report["cells"])]) + "\n"
+
+
+def confusion_table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table: what the pre-flight said of the cells, against what came of them. None where it says nothing."""
+    table = confusion(cells)
+    if not table:
+        return []
+    seen = [verdict for verdict in VERDICTS if any(row[verdict] for row in table.values())]
+    lines = ["", f"| pre-flight | {' | '.join(seen)} |", f"|---|{'---|' * len(seen)}"]
+    return lines + [
+        f"| {level} | {' | '.join(str(row[verdict]) for verdict in seen)} |" for level, row in table.items()
+    ]
 
 
 def summary(report: Mapping[str, Any]) -> list[str]:

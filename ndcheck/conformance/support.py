@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ndcheck.conformance import foretell
+from ndcheck.conformance.report import confusion_table
 from ndcheck.layout import Layout
 
 ENGINES = {
@@ -62,6 +64,13 @@ def page(reports: Sequence[Fields]) -> str:
         "## One value from right to wrong",
         "",
         *witnesses(cells),
+        "",
+        "## What the pre-flight says of these cells",
+        "",
+        "Each cell's config, put to the rules, against what came of the cell. Errors and warnings beside cells that agree, and at",
+        "most notes beside cells that do not, are listed below with their reason.",
+        "",
+        *foreseen(cells),
     ]
     return "\n".join(lines) + "\n"
 
@@ -145,16 +154,50 @@ def spans(rows: Sequence[int]) -> str:
 
 
 def witnesses(cells: Iterable[Fields]) -> list[str]:
-    """A table of the cells with options or other rows: what was set, what came of it, and why."""
-    lines = ["| engine, layout | set | verdict | why |", "|---|---|---|---|"]
+    """A table of the cells with options or other rows that do not agree: what was set, what came of it, why, and which rules
+    of the pre-flight say so."""
+    lines = ["| engine, layout | set | verdict | why | pre-flight |", "|---|---|---|---|---|"]
     for cell in cells:
         chosen = {name: value for name, value in cell["settings"].items() if name not in PLAIN | {"dataset"}}
         chosen |= cell["options"] or {}
         if chosen and cell["verdict"] != "agrees":
             text = ", ".join(f"{name} {value}" for name, value in chosen.items())
-            why = cell["because"] or ", ".join(cell["rules"] or [])
-            lines.append(f"| {cell['engine']}, {Layout(**cell['layout'])} | {text} | {verdict(cell)} | {why} |")
+            place = f"{cell['engine']}, {Layout(**cell['layout'])}"
+            lines.append(f"| {place} | {text} | {plain_verdict(cell)} | {cell['because'] or ''} | {said(cell)} |")
     return lines
+
+
+def plain_verdict(cell: Fields) -> str:
+    """A cell's verdict, and the quantity that diverged first."""
+    if cell["verdict"] != "diverges":
+        return str(cell["verdict"])
+    return f"**diverges** ({cell['first_divergence']['quantity']})"
+
+
+def said(cell: Fields) -> str:
+    """The rules that speak of a cell, the loudest level of them alone."""
+    found = cell["foretold"] or {}
+    level = foretell.verdict(found)
+    return ", ".join(f"`{rule}`" for rule, severity in found.items() if severity == level) or "nothing"
+
+
+def foreseen(cells: Sequence[Fields]) -> list[str]:
+    """The confusion matrix, and the cells beside its diagonal by reason."""
+    lines = [*confusion_table(cells)[1:], ""]
+    beside: dict[tuple[str, str, str, str], int] = {}
+    for cell in foretell.off_diagonal(cells):
+        level = foretell.verdict(cell["foretold"] or {})
+        beside[level, cell["verdict"], cell["because"] or "", said(cell)] = (
+            beside.get((level, cell["verdict"], cell["because"] or "", said(cell)), 0) + 1
+        )
+    for (level, came, why, rules), count in beside.items():
+        lines.append(f"- {counted_cells(count)}, {level} and {came}: {why} ({rules})")
+    return lines
+
+
+def counted_cells(count: int) -> str:
+    """'1 cell', '12 cells'."""
+    return "1 cell" if count == 1 else f"{count} cells"
 
 
 if __name__ == "__main__":

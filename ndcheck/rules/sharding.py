@@ -133,7 +133,7 @@ def mesh_needs_fsdp2(run: Run) -> Iterator[Violation]:
     evidence="accelerate 1.15 state.py:998 and 1007 refuse it (matrices/witnesses.yaml, run)",
     bad="distributed_type: MULTI_GPU\nnum_processes: 2\nparallelism_config: {parallelism_config_cp_size: 2}\n",
     good="distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {parallelism_config_cp_size: 2}\n",
-    given={"also": ["cp-labels-and-loss", "peers-counted-as-data"]},
+    given={"also": ["cp-labels-and-loss", "peers-counted-as-data", "shuffle-not-synchronised"]},
 )
 def cp_needs_fsdp2(run: Run) -> Iterator[Violation]:
     """torch's context parallelism runs without FSDP2.

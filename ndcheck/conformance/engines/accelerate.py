@@ -47,15 +47,30 @@ class AccelerateSession(stack.StackSession):
         model = stack.load_model(settings, self.place, options.attention, **({} if whole else native))
         optimizer = stack.make_optimizer(settings, model)
         model, optimizer = accelerator.prepare(model, optimizer)
-        batches = accelerator.prepare(stack.loader(settings, layout, options.padding))
+        batches = accelerator.prepare(stack.loader(settings, layout, options.padding, self.seed(cell, options)))
+        scheduler = accelerator.prepare(schedule(optimizer, settings, layout)) if options.schedule != "none" else None
         watch.begin(model)
         for parts in stack.steps(batches, settings):
             train_step(accelerator, model, parts, settings, layout, options, watch)
             if settings.max_norm is not None:
                 accelerator.clip_grad_norm_(model.parameters(), settings.max_norm)
             optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
             optimizer.zero_grad()
         return shims
+
+    def seed(self, cell: Cell, options: AccelerateOptions) -> int | None:
+        """From what this rank draws the order of the rows; None: it does not."""
+        if options.shuffle == "off":
+            return None
+        return cell.settings.seed + (self.place.rank if options.shuffle == "apart" else 0)
+
+
+def schedule(optimizer: Any, settings: Settings, layout: Layout) -> torch.optim.lr_scheduler.LRScheduler:
+    """A whole learning rate for the rows of the run, none after. accelerate counts a step for each rank that reads rows."""
+    steps = settings.steps * layout.data_ranks
+    return torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, lambda step: float(step < steps))
 
 
 def make_accelerator(settings: Settings, layout: Layout, options: AccelerateOptions, place: stack.Place) -> Accelerator:
@@ -63,6 +78,7 @@ def make_accelerator(settings: Settings, layout: Layout, options: AccelerateOpti
     sequence = {f"{options.sequence}_size": layout.cp}
     degrees = {"dp_replicate_size": layout.dp_replicate, "dp_shard_size": layout.dp_shard, "tp_size": layout.tp}
     sharded = layout.dp_shard > 1 or (layout.cp > 1 and options.sequence == "cp")
+    meshed = layout.world_size > 1 and options.mesh == "own"
     plugin = (
         FullyShardedDataParallelPlugin(
             fsdp_version=int(options.fsdp),
@@ -76,7 +92,7 @@ def make_accelerator(settings: Settings, layout: Layout, options: AccelerateOpti
     return Accelerator(
         cpu=place.on_cpu,
         fsdp_plugin=plugin,
-        parallelism_config=ParallelismConfig(**degrees, **sequence) if layout.world_size > 1 else None,
+        parallelism_config=ParallelismConfig(**degrees, **sequence) if meshed else None,
         dataloader_config=DataLoaderConfiguration(
             dispatch_batches=settings.dispatch_batches,
             split_batches=settings.split_batches,

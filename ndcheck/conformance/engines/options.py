@@ -43,6 +43,13 @@ class AccelerateOptions(RelabelledOptions):
     """Divide the summed loss by the label tokens of the whole step, or let each rank take the mean of its own."""
     labels: Literal["shifted", "unshifted"] = "shifted"
     """With cp: shift the labels before the row is cut, or leave that to the model, which sees its slice only."""
+    mesh: Literal["own", "none"] = "own"
+    """Describe the layout by a ``ParallelismConfig``, or pass none: FSDP then shards over all ranks."""
+    shuffle: Literal["off", "alike", "apart"] = "off"
+    """Draw the order of the rows, every rank from the same seed or each from its own. The data set undoes the order that the
+    first rank draws, so that a run which works is that of the rows in their own order."""
+    schedule: Literal["none", "prepared"] = "none"
+    """Have accelerate prepare a scheduler that stops learning after the rows of the run, as many for each data rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from ndcheck.conformance.cells import Cell
 from ndcheck.conformance.engines import Refused, Unrunnable
@@ -200,9 +200,14 @@ def batch_size(settings: Settings, layout: Layout) -> int:
     return settings.micro_batch if settings.split_batches else settings.micro_batch // layout.data_ranks
 
 
-def loader(settings: Settings, layout: Layout, padding: str) -> DataLoader[Any]:
-    """The loader as a user builds it, before accelerate prepares it."""
-    return DataLoader(dataset(settings, padding), batch_size=batch_size(settings, layout), collate_fn=collate)
+def loader(settings: Settings, layout: Layout, padding: str, seed: int | None = None) -> DataLoader[Any]:
+    """The loader as a user builds it, before accelerate prepares it. With ``seed`` the order of the rows is drawn from it."""
+    size = batch_size(settings, layout)
+    rows: Any = dataset(settings, padding)
+    if seed is None:
+        return DataLoader(rows, batch_size=size, collate_fn=collate)
+    sampler = RandomSampler(rows, generator=torch.Generator().manual_seed(seed))
+    return DataLoader(Undone(rows, settings.seed), batch_size=size, sampler=sampler, collate_fn=collate)
 
 
 def steps(batches: Any, settings: Settings) -> Iterator[list[dict[str, Tensor]]]:
@@ -227,6 +232,21 @@ class StackRows(Dataset[Sample]):
 
     def __getitem__(self, index: int) -> Sample:
         return make_sample(self.rows, index, self.padding)
+
+
+class Undone(Dataset[Sample]):
+    """Rows laid out so that the order which ``seed`` draws brings them in their own."""
+
+    def __init__(self, source: StackRows, seed: int):
+        self.source = source
+        drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))
+        self.position = {int(index): place for place, index in enumerate(drawn)}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.source[self.position[index]]
 
 
 class RowStream(IterableDataset[Sample]):

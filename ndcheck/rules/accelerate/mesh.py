@@ -9,7 +9,7 @@ from ndcheck.rules.conditions import above, equals, is_set, matches, on, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 from ndcheck.settings import Settings
-from ndcheck.values import Source, Value
+from ndcheck.values import Value
 
 SECTION = "parallelism_config"
 KEY = f"{SECTION}.{SECTION}_"
@@ -80,7 +80,7 @@ CP_BACKEND = conditional(
     evidence="accelerate 1.15 parallelism_config.py:319",
     bad=f"{FSDP2}{mesh(cp_size=8, cp_backend='ring')}",
     good=f"{FSDP2}{mesh(cp_size=8, cp_backend='torch')}",
-    given={"also": ["cp-labels-and-loss", "peers-counted-as-data"]},
+    given={"also": ["cp-labels-and-loss", "peers-counted-as-data", "shuffle-not-synchronised"]},
 )
 
 SP_BACKEND = conditional(
@@ -113,7 +113,7 @@ CP_STRATEGY = conditional(
     evidence="accelerate 1.15 utils/dataclasses.py:2246",
     bad=f"{FSDP2}{mesh(cp_size=8, cp_comm_strategy='ring')}",
     good=f"{FSDP2}{mesh(cp_size=8, cp_comm_strategy='alltoall')}",
-    given={"also": ["cp-labels-and-loss", "peers-counted-as-data"]},
+    given={"also": ["cp-labels-and-loss", "peers-counted-as-data", "shuffle-not-synchronised"]},
 )
 
 SP_WITHOUT_DEEPSPEED = conditional(
@@ -219,18 +219,12 @@ def tp_beside_sharding(run: Run) -> Iterator[Violation]:
     DistributedConfig, launched with distributed_type MULTI_GPU and no parallelism_config.
     """
     beside = [run.degrees[axis] for axis in ("dp_shard", "cp") if run.degree(axis) > 1]
-    if run.degree("tp") == 1 or not beside or not _is_mesh(run):
+    if run.degree("tp") == 1 or not beside or not run.sharding.by_mesh:
         return
     tp = run.degrees["tp"]
     message = f"{tp} with {' and '.join(map(str, beside))} cannot be had through accelerate since transformers 5"
     fix = Fix("drop one axis, or shard in the script by transformers' DistributedConfig(tp_size=..., fsdp_size=...)")
     yield Violation(place(tp), message, notes(*beside), fix)
-
-
-def _is_mesh(run: Run) -> bool:
-    """The degrees are those of accelerate's own mesh, not of Megatron-LM."""
-    tp = run.degrees["tp"]
-    return tp.origin.source is Source.KEY and tp.origin.text.startswith(SECTION)
 
 
 @rule(
@@ -240,7 +234,7 @@ def _is_mesh(run: Run) -> bool:
     evidence="matrices/witnesses.yaml, accelerate 1.15: a model loaded whole is refused without FSDP2, and with it trained without tp",
     bad=mesh(tp_size=8),
     good=mesh(tp_size=1),
-    given={"also": ["peers-counted-as-data"]},
+    given={"also": ["peers-counted-as-data", "shuffle-not-synchronised"]},
     unchecked=True,
 )
 def tp_needs_loaded_model(run: Run) -> Iterator[Violation]:
@@ -249,7 +243,7 @@ def tp_needs_loaded_model(run: Run) -> Iterator[Violation]:
     accelerate does not cut a model over tp; it takes one that ``from_pretrained`` has cut. A model that was loaded whole it
     refuses, or, beside FSDP2, trains without tp after a warning.
     """
-    if run.degree("tp") > 1 and _is_mesh(run):
+    if run.degree("tp") > 1 and run.sharding.by_mesh:
         tp = run.degrees["tp"]
         message = f"{tp}: the script must load the model with DistributedConfig(tp_size={tp.value})"
         yield Violation(place(tp), message)
@@ -262,7 +256,7 @@ def tp_needs_loaded_model(run: Run) -> Iterator[Violation]:
     evidence="matrices/witnesses.yaml, accelerate 1.15, cp 2: either way the first loss is off (6e-4 and more), with no error",
     bad=f"{FSDP2}{mesh(cp_size=8)}",
     good=f"{FSDP2}{mesh(dp_shard_size=8)}",
-    given={"also": ["peers-counted-as-data"]},
+    given={"also": ["peers-counted-as-data", "shuffle-not-synchronised"]},
     unchecked=True,
 )
 def cp_labels_and_loss(run: Run) -> Iterator[Violation]:
@@ -283,7 +277,7 @@ def cp_labels_and_loss(run: Run) -> Iterator[Violation]:
     evidence="accelerate 1.15, run on 2 CPU ranks: 48 rows gathered as 96, a schedule of 2 steps a step (reports/upstream)",
     bad=f"{FSDP2}{mesh(cp_size=8)}",
     good=f"{FSDP2}{mesh(dp_shard_size=8)}",
-    given={"also": ["cp-labels-and-loss"]},
+    given={"also": ["cp-labels-and-loss", "shuffle-not-synchronised"]},
     unchecked=True,
 )
 def peers_counted_as_data(run: Run) -> Iterator[Violation]:
@@ -293,11 +287,35 @@ def peers_counted_as_data(run: Run) -> Iterator[Violation]:
     metrics count rows more than once and the learning rate runs ahead. transformers' Trainer prepares no scheduler.
     """
     inner = [run.degrees[axis] for axis in ("tp", "cp") if run.degree(axis) > 1]
-    if not inner or (run.degree("tp") > 1 and not _is_mesh(run)):
+    if not inner or not run.sharding.by_mesh:
         return
     named = " and ".join(map(str, inner))
     message = f"{named}: in a loop of your own, gather_for_metrics repeats rows, and a prepared scheduler steps for every rank"
     yield Violation(place(*inner), message)
+
+
+@rule(
+    "AC214",
+    Severity.INFO,
+    Run,
+    evidence="matrices/witnesses.yaml, accelerate 1.15, tp 2: ranks that are seeded apart read other rows, with no error",
+    bad=mesh(tp_size=8),
+    good=f"{FSDP2}{mesh(dp_shard_size=8)}",
+    given={"also": ["tp-needs-loaded-model", "peers-counted-as-data"]},
+    unchecked=True,
+)
+def shuffle_not_synchronised(run: Run) -> Iterator[Violation]:
+    """No two ranks read different rows, so that accelerate does not synchronise how they shuffle.
+
+    It sends the first rank's random state to the others only where there are several data ranks. With tp or cp alone, ranks that
+    a script seeds differently draw different orders, and peers train on different rows. Trainer seeds all ranks alike.
+    """
+    inner = [run.degrees[axis] for axis in ("tp", "cp") if run.degree(axis) > 1]
+    outer = max(run.degree("dp_replicate"), run.degree("dp_shard"))
+    if inner and outer == 1 and run.sharding.by_mesh and not run.beside_mesh():
+        named = " and ".join(map(str, inner))
+        message = f"{named} alone: in a loop of your own, seed every rank alike before the loader is built"
+        yield Violation(place(*inner), message)
 
 
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
@@ -314,4 +332,5 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     tp_needs_loaded_model,
     cp_labels_and_loss,
     peers_counted_as_data,
+    shuffle_not_synchronised,
 )
