@@ -23,7 +23,8 @@ def test_each_script_has_its_report_and_the_index_names_it():
 def test_a_script_is_short_and_stands_alone(path: Path):
     text = path.read_text()
     assert len(text.splitlines()) < 60
-    assert "import ndcheck" not in text and "from ndcheck" not in text
+    assert "import ndcheck" not in text
+    assert "from ndcheck" not in text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
