@@ -22,6 +22,12 @@ MODES = {
     for dispatch in (False, True)
     for split in (False, True)
 }
+CLAIMS = (
+    "What their own documentation says: accelerate combines all four axes as one likes, but for tp or cp beside dp_replicate without",
+    "dp_shard (guide to N-D parallelism of August 2025, docstring of `ParallelismConfig`), and the Trainer hands its",
+    "`parallelism_config` on to accelerate; `DistributedConfig` has dp_replicate, fsdp and tp in any combination, and no cp. Where a",
+    "layout is documented and does not train, the table says so.",
+)
 PLAIN = {"samples"}
 """Settings that all cells of the matrix have in common."""
 
@@ -48,6 +54,8 @@ def page(reports: Sequence[Fields]) -> str:
         "## Layouts",
         "",
         "Loaders as they are by default for data with a length: every rank reads its own rows.",
+        "",
+        *CLAIMS,
         "",
         *table("layout", list(ENGINES.values()), layout_rows(cells)),
         "",
@@ -101,20 +109,37 @@ def layout_rows(cells: Iterable[Fields]) -> dict[str, list[str]]:
     found: dict[str, dict[str, str]] = {}
     for cell in cells:
         if is_plain(cell) and mode(cell) == (False, False) and "dataset" not in cell["settings"]:
-            found.setdefault(str(Layout(**cell["layout"])), {})[cell["engine"]] = verdict(cell)
+            layout = Layout(**cell["layout"])
+            told = verdict(cell)
+            if told != "agrees" and is_claimed(cell["engine"], layout):
+                told = f"**{told}**, documented"
+            found.setdefault(str(layout), {})[cell["engine"]] = told
     return {place: [told.get(engine, "") for engine in ENGINES] for place, told in found.items()}
 
 
+def is_claimed(engine: str, layout: Layout) -> bool:
+    """The engine's documentation says that it trains the layout: see CLAIMS."""
+    inner = layout.tp > 1 or layout.cp > 1
+    if engine == "transformers":
+        return layout.cp == 1
+    return not (inner and layout.dp_replicate > 1 and layout.dp_shard == 1)
+
+
 def mode_rows(cells: Sequence[Fields]) -> dict[str, list[str]]:
-    """Engine, layout and kind of data -> what came of each mode, where all modes were tried and the layout is there at all."""
-    found: dict[str, dict[tuple[bool, bool], str]] = {}
+    """Engine, layout and kind of data -> what came of each mode, where all modes were tried and the layout is there at all.
+
+    Kinds of data with the same outcome share a row.
+    """
+    found: dict[tuple[str, str, str], dict[tuple[bool, bool], str]] = {}
     for cell in cells:
         if is_plain(cell):
             data = cell["settings"].get("dataset", "map")
-            found.setdefault(f"{cell['engine']}, {Layout(**cell['layout'])}, {data}", {})[mode(cell)] = verdict(cell)
-    tried = {name: told for name, told in found.items() if len(told) == len(MODES)}
-    kept = {name: told for name, told in tried.items() if told[False, False].startswith("agrees")}
-    return {name: [told[each] for each in MODES] for name, told in kept.items()}
+            found.setdefault((cell["engine"], str(Layout(**cell["layout"])), data), {})[mode(cell)] = verdict(cell)
+    rows: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (engine, layout, data), told in found.items():
+        if len(told) == len(MODES) and told[False, False].startswith("agrees"):
+            rows.setdefault((engine, layout, tuple(told[each] for each in MODES)), []).append(data)
+    return {f"{engine}, {layout}, {' and '.join(kinds)}": list(told) for (engine, layout, told), kinds in rows.items()}
 
 
 def verdict(cell: Fields) -> str:
@@ -125,20 +150,15 @@ def verdict(cell: Fields) -> str:
 
 
 def rows_of_ranks(cells: Iterable[Fields]) -> list[str]:
-    """For each cell that got wrong rows, rank -> rows."""
-    wrong = [
-        cell
-        for cell in cells
-        if is_plain(cell) and cell["rows"] and (cell["first_divergence"] or {}).get("quantity") == "samples"
-    ]
-    lines = []
-    for cell in wrong:
-        data = cell["settings"].get("dataset", "map")
-        ranks = "; ".join(f"{rank}: {spans(rows)}" for rank, rows in enumerate(cell["rows"]))
-        lines.append(
-            f"- {cell['engine']}, {Layout(**cell['layout'])}, {data}, {MODES[mode(cell)]}: {cell['reason']}. Ranks had {ranks}"
-        )
-    return lines
+    """A table of the cells that got wrong rows: who got them, and what each rank had. Engines with the same rows share a line."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        if is_plain(cell) and cell["rows"] and (cell["first_divergence"] or {}).get("quantity") == "samples":
+            ranks = "; ".join(f"{rank}: {spans(rows)}" for rank, rows in enumerate(cell["rows"]))
+            who = f"{cell['engine']} ({cell['settings'].get('dataset', 'map')})"
+            found.setdefault((str(Layout(**cell["layout"])), MODES[mode(cell)], ranks), []).append(who)
+    lines = ["| layout | mode | rows of each rank | engines and data |", "|---|---|---|---|"]
+    return lines + [f"| {place} | {how} | {ranks} | {', '.join(who)} |" for (place, how, ranks), who in found.items()]
 
 
 def spans(rows: Sequence[int]) -> str:
@@ -175,8 +195,10 @@ def plain_verdict(cell: Fields) -> str:
 
 
 def said(cell: Fields) -> str:
-    """The rules that speak of a cell, the loudest level of them alone."""
+    """The rules by which a cell is foretold: those that its matrix names, else those of the loudest level."""
     found = cell["foretold"] or {}
+    if cell["rules"]:
+        return ", ".join(f"`{rule}`" for rule in cell["rules"])
     level = foretell.verdict(found)
     return ", ".join(f"`{rule}`" for rule, severity in found.items() if severity == level) or "nothing"
 

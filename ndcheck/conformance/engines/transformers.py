@@ -59,11 +59,13 @@ class NativeSession(stack.StackSession):
 
 
 def sharding(layout: Layout) -> dict[str, Any]:
-    """Arguments of ``from_pretrained`` that shard a model over ``layout``; none for one rank."""
-    if layout.world_size == 1:
-        return {}
-    config = DistributedConfig(tp_size=layout.tp, fsdp_size=layout.dp_shard, dp_replicate_size=layout.dp_replicate)
-    return {"distributed_config": config}
+    """Arguments of ``from_pretrained`` that shard a model over ``layout``; none for one rank.
+
+    Only sizes above 1 are said: not every release knows every axis.
+    """
+    sizes = {"tp_size": layout.tp, "fsdp_size": layout.dp_shard, "dp_replicate_size": layout.dp_replicate}
+    said = {name: size for name, size in sizes.items() if size > 1}
+    return {"distributed_config": DistributedConfig(**said)} if said else {}
 
 
 def prepare_loader(settings: Settings, layout: Layout, options: NativeOptions, place: stack.Place) -> Any:
