@@ -16,6 +16,12 @@ nox.options.default_venv_backend = "none"
 SHARED = Path(".nox", "ndcheck").absolute()
 PROJECT = nox.project.load_toml("pyproject.toml")
 AXOLOTL = "axolotl==0.19.0"
+TORCH = "torch==2.13.0"
+TRITON = "triton==3.9.0"
+LIGER = ("0.8.5", "0.7.0", "0.6.5", "0.6.4", "0.5.10")
+"""Releases of Liger that are compared, newest first."""
+PAIRS = (("1.16.0", "5.25.0"), ("1.15.0", "5.24.0"), ("1.14.0", "5.20.0"), ("1.13.0", "5.14.0"), ("1.12.0", "5.8.0"))
+"""Releases of accelerate and transformers that are compared, newest first."""
 
 
 def install(session: nox.Session, *groups: str) -> None:
@@ -55,6 +61,52 @@ def matrix(session: nox.Session) -> None:
     """Run a conformance matrix, the default one unless told otherwise. [-- --gpus 8, arguments of pytest]"""
     install(session)
     run(session, "ndcheck", "matrix", *session.posargs)
+
+
+@nox.session
+def stack(session: nox.Session) -> None:
+    """Hold Hugging Face's stack to one process: a sample of its matrix. [-- --versions: pairs of releases, and the table]"""
+    install(session)
+    sample = ["matrix", "--gpus", "8", "--matrix", "stack.yaml", "--sample"]
+    if "--versions" not in session.posargs:
+        run(session, "ndcheck", *sample, *session.posargs)
+        return
+    reports = []
+    for accelerate, transformers in PAIRS:
+        home = Path(".nox", f"stack-{accelerate}-{transformers}").absolute()
+        if not (home / "bin" / "python").exists():
+            session.run(sys.executable, "-m", "venv", str(home))
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        session.run(*pip, TORCH, f"accelerate=={accelerate}", f"transformers=={transformers}", "-e", ".[conformance]")
+        output = Path("ndcheck-report", f"{accelerate}-{transformers}")
+        # what is expected is what the tested pair does; with another a surprise is what the table is for
+        session.run(str(home / "bin" / "ndcheck"), *sample, "--output", str(output), success_codes=(0, 1, 5))
+        reports.append(str(output / "matrix.json"))
+    run(session, "python", "-m", "ndcheck.conformance.versions", *reports)
+
+
+@nox.session
+def liger(session: nox.Session) -> None:
+    """Liger's kernels under every axis, by release: in Triton's interpreter on a CPU. [-- releases of liger-kernel]"""
+    install(session)
+    run(session, "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", TRITON)
+    for release in session.posargs or LIGER:
+        one = [f"liger-kernel=={release}", "--no-deps"]  # its requirements would bring another torch
+        run(session, "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *one)
+        output = str(Path("ndcheck-report", f"liger-{release}"))
+        # what is expected is what the newest does
+        run(
+            session,
+            "ndcheck",
+            "matrix",
+            "--gpus",
+            "4",
+            "--matrix",
+            "liger.yaml",
+            "--output",
+            output,
+            success_codes=(0, 1),
+        )
 
 
 @nox.session

@@ -6,9 +6,13 @@ for it for ever; so the number of threads is set to 1 before the first operation
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import torch
+
+if torch.version.cuda is None and torch.version.hip is None:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which may happen below
 
 import ndcheck.conformance.engines.reference
 import ndcheck.conformance.worker

@@ -95,7 +95,7 @@ def degree_positive(run: Run) -> Iterator[Violation]:
     "ND103",
     Severity.ERROR,
     Run,
-    evidence="accelerate 1.13 parallelism_config.py:336",
+    evidence="accelerate 1.13 to 1.15 refuse it (docs/versions.md); 1.16 lets tp pass, and transformers then cannot load the model",
     bad="dp_replicate_size: 4\ntensor_parallel_size: 2\n",
     good="dp_shard_size: 4\ntensor_parallel_size: 2\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n",
     given={"world_size": 8},

@@ -12,7 +12,6 @@ import torch
 from accelerate import Accelerator, ParallelismConfig
 from accelerate.utils import DataLoaderConfiguration, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
-from transformers.distributed import DistributedConfig
 
 from ndcheck.conformance.cells import Cell
 from ndcheck.conformance.engines import stack
@@ -42,9 +41,8 @@ class AccelerateSession(stack.StackSession):
         settings, layout = cell.settings, cell.layout
         shims = stack.ring_attention(self.place) if options.sequence == "cp" else ()
         accelerator = make_accelerator(settings, layout, options, self.place)
-        native = {"distributed_config": DistributedConfig(tp_size=layout.tp)} if layout.tp > 1 else {}
-        whole = options.model == "whole"
-        model = stack.load_model(settings, self.place, options.attention, **({} if whole else native))
+        cut = {} if options.model == "whole" else stack.tensor_parallel(layout, accelerator.torch_device_mesh)
+        model = stack.load_model(settings, self.place, options, **cut)
         optimizer = stack.make_optimizer(settings, model)
         model, optimizer = accelerator.prepare(model, optimizer)
         batches = accelerator.prepare(stack.loader(settings, layout, options.padding, self.seed(cell, options)))

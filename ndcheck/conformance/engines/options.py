@@ -19,6 +19,8 @@ class StackOptions:
     """The attention implementation of the model."""
     padding: Literal["right", "left"] = "right"
     """The side on which rows are padded."""
+    liger: Literal["off", "rms_norm", "swiglu", "cross_entropy", "fused_linear_cross_entropy"] = "off"
+    """One of Liger's kernels in the place of the model's own code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ SHIMS: Mapping[str, str] = {
     "relabelled": "accelerate's process state says MULTI_GPU instead of MULTI_CPU, so that it takes FSDP and a mesh seriously on "
     "CPU ranks; collectives still go through gloo",
     "no-device-ids": "ACCELERATE_BYPASS_DEVICE_MAP=true, so that DDP gets no device ids: a CPU has none",
+    "triton-interpreter": "Liger's kernels run in Triton's interpreter, which has no libdevice: a reciprocal square root is "
+    "triton.language's own",
     "ring-attention": "torch's table of attention operators for context parallelism has an entry for the CPU's operator, which "
     "calls torch's own ring algorithm with it",
 }

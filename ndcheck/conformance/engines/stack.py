@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from ndcheck.conformance.cells import Cell
-from ndcheck.conformance.engines import Refused, Unrunnable
+from ndcheck.conformance.engines import Refused, Unrunnable, liger
 from ndcheck.conformance.engines.shims import relabelled_state, teach_ring_attention
 from ndcheck.conformance.observe import Watch
 from ndcheck.conformance.record import Record
@@ -63,12 +64,13 @@ class StackSession:
         check(cell)
         options = self.options(**dict(cell.options))
         # an engine without that option leaves accelerate as it is
-        with clean_state(), relabelling(self.place, getattr(options, "state", "cpu")) as shims:
+        interpreted = ("triton-interpreter",) if options.liger != "off" and self.place.on_cpu else ()
+        with clean_state(), liger.undone(), relabelling(self.place, getattr(options, "state", "cpu")) as shims:
             torch.manual_seed(cell.settings.seed)
             watch = Watch(cell, self.place.rank)
             with refusals(watch):
                 used = self.train(cell, options, watch)
-            return watch.record(shims=(*shims, *used))
+            return watch.record(shims=(*shims, *used, *interpreted))
 
     def train(self, cell: Cell, options: Any, watch: Watch) -> tuple[str, ...]:
         """Train ``cell``, telling ``watch``; returns the shims in use beyond the relabelled state."""
@@ -174,14 +176,36 @@ def write_checkpoint(place: Place, name: str, seed: int) -> Path:
     return folder
 
 
-def load_model(settings: Settings, place: Place, attention: str, **sharding: Any) -> nn.Module:
+def load_model(settings: Settings, place: Place, options: Any, **sharding: Any) -> nn.Module:
     """The model as a user loads it. ``sharding``: arguments of ``from_pretrained``, such as ``distributed_config``."""
     from transformers import AutoModelForCausalLM
 
     model: nn.Module = AutoModelForCausalLM.from_pretrained(
-        checkpoint(settings, place), attn_implementation=attention, dtype=torch.float32, **sharding
+        checkpoint(settings, place), attn_implementation=options.attention, dtype=torch.float32, **sharding
     )
+    liger.patch(model, options.liger, on_cpu=place.on_cpu)
     return model.train()
+
+
+def shards_natively() -> bool:
+    """The installed transformers shards a model by sizes; releases before 5.14 know ``tp_plan`` and a mesh only."""
+    from transformers.distributed import DistributedConfig
+
+    return "tp_size" in signature(DistributedConfig).parameters
+
+
+def tensor_parallel(layout: Layout, mesh: Any) -> dict[str, Any]:
+    """Arguments of ``from_pretrained`` that cut a model over tp, as the installed release takes them.
+
+    ``mesh``: accelerate's, which a release that shards natively does not look at.
+    """
+    from transformers.distributed import DistributedConfig
+
+    if layout.tp == 1:
+        return {}
+    if shards_natively():
+        return {"distributed_config": DistributedConfig(tp_size=layout.tp)}
+    return {"tp_plan": "auto", "tp_size": layout.tp, "device_mesh": mesh["tp"]}
 
 
 def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:

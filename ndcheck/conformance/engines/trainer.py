@@ -45,7 +45,7 @@ class TrainerSession(stack.StackSession):
         settings, layout = cell.settings, cell.layout
         shims = stack.ring_attention(self.place)
         arguments = make_arguments(cell, options, self.place)
-        model = stack.load_model(settings, self.place, options.attention, **(sharding(layout) if layout.tp > 1 else {}))
+        model = stack.load_model(settings, self.place, options, **cut(layout, arguments))
         trainer = WatchedTrainer(
             watch,
             model=model,
@@ -64,7 +64,8 @@ def make_arguments(cell: Cell, options: TrainerOptions, place: stack.Place) -> T
     """What a user writes for the layout, and whatever makes a run comparable: no warm-up, no shuffling, no rounding of logs."""
     settings, layout = cell.settings, cell.layout
     relabelled = place.on_cpu and options.state == "relabelled" and layout.world_size > 1
-    fsdp = layout.tp == 1 and (layout.dp_shard > 1 or layout.cp > 1)
+    by_accelerate = layout.tp == 1 or not stack.shards_natively()
+    fsdp = by_accelerate and (layout.dp_shard > 1 or layout.cp > 1)
     return TrainingArguments(
         output_dir=str(place.scratch / f"output-{place.rank}"),
         use_cpu=place.on_cpu,
@@ -98,9 +99,16 @@ def make_arguments(cell: Cell, options: TrainerOptions, place: stack.Place) -> T
     )
 
 
+def cut(layout: Layout, arguments: TrainingArguments) -> dict[str, Any]:
+    """Arguments of ``from_pretrained`` for a layout with tp; where the release does not shard natively, by accelerate's mesh."""
+    if layout.tp == 1 or stack.shards_natively():
+        return sharding(layout) if layout.tp > 1 else {}
+    return stack.tensor_parallel(layout, arguments.parallelism_config.build_device_mesh(arguments.device.type))
+
+
 def parallelism(layout: Layout, options: TrainerOptions) -> ParallelismConfig | None:
     """The ``parallelism_config`` of a layout. A model that transformers has sharded brings its own mesh, and needs none."""
-    if layout.tp > 1 and layout.cp == 1:
+    if layout.tp > 1 and layout.cp == 1 and stack.shards_natively():
         return ParallelismConfig() if options.mesh == "stale" else None
     if layout.dp_shard == layout.cp == layout.tp == 1:
         return None

@@ -44,10 +44,12 @@ class NativeSession(stack.StackSession):
         settings, layout = cell.settings, cell.layout
         if layout.cp > 1:
             raise Refused("DistributedConfig has no cp axis")
+        if not stack.shards_natively():
+            raise Refused("DistributedConfig of this release has no sizes")
         if settings.max_norm is not None:
             raise Refused("transformers has no clipping of its own for a sharded model outside of its Trainer")
         Accelerator(cpu=self.place.on_cpu)  # the loaders look for its state
-        model = stack.load_model(settings, self.place, options.attention, **sharding(layout))
+        model = stack.load_model(settings, self.place, options, **sharding(layout))
         batches = prepare_loader(settings, layout, options, self.place)
         optimizer = stack.make_optimizer(settings, model)
         watch.begin(model)

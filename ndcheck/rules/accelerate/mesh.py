@@ -204,11 +204,11 @@ SP_LENGTH = conditional(
     "AC210",
     Severity.ERROR,
     Run,
-    evidence="matrices/stack.yaml on 8 CPU ranks, accelerate 1.15 with transformers 5.24: no such cell gets to its first step",
+    evidence="matrices/stack.yaml on 8 CPU ranks, accelerate 1.13 to 1.16, transformers 5.14 to 5.25 (docs/versions.md): no such cell trains",
     bad=f"{FSDP2}{mesh(tp_size=2, dp_shard_size=4)}",
     good=f"{FSDP2}{mesh(tp_size=1, dp_shard_size=8)}",
     given={"also": ["tp-needs-loaded-model", "peers-counted-as-data"]},
-    versions="transformers>=5",
+    versions="transformers>=5.14",
     unchecked=True,
 )
 def tp_beside_sharding(run: Run) -> Iterator[Violation]:
