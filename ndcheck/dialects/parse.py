@@ -113,11 +113,11 @@ def _problem(annotation: Any, path: Path, value: Any, error: ErrorDetails) -> Ty
 def _inner(annotation: Any, path: Path) -> Any:
     """The type of the entry at ``path``; Any where the model does not say."""
     for part in path:
-        branches = _branches(annotation)
+        parts = branches(annotation)
         if isinstance(part, int):
-            annotation = next((get_args(branch)[0] for branch in branches if get_origin(branch) is list), Any)
+            annotation = next((get_args(branch)[0] for branch in parts if get_origin(branch) is list), Any)
             continue
-        section = next((branch for branch in branches if _is_model(branch)), None)
+        section = next((branch for branch in parts if _is_model(branch)), None)
         fields = section.model_fields if section else {}
         annotation = next((info.annotation for name, info in fields.items() if (info.alias or name) == part), Any)
     return annotation
@@ -127,14 +127,15 @@ def _is_model(branch: Any) -> bool:
     return isinstance(branch, type) and issubclass(branch, BaseModel)
 
 
-def _branches(annotation: Any) -> tuple[Any, ...]:
+def branches(annotation: Any) -> tuple[Any, ...]:
+    """The branches of a union, those of unions inside it included; anything else is its own only branch."""
     if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(branch for part in get_args(annotation) for branch in _branches(part))
+        return tuple(branch for part in get_args(annotation) for branch in branches(part))
     return (annotation,)
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    return tuple(word for branch in _branches(annotation) if get_origin(branch) is Literal for word in get_args(branch))
+    return tuple(word for branch in branches(annotation) if get_origin(branch) is Literal for word in get_args(branch))
 
 
 _WORDS = {
@@ -151,7 +152,7 @@ _LISTS = {str: "a list of strings", int: "a list of integers", float: "a list of
 def described(annotation: Any) -> str:
     """A type in words: 'an integer', 'a list of strings', 'auto, true or false'."""
     words: list[str] = []
-    for branch in _branches(annotation):
+    for branch in branches(annotation):
         origin = get_origin(branch) or branch
         if origin is Literal:
             words += [str(word) for word in get_args(branch)]

@@ -35,4 +35,6 @@ def _branch(text: str, section: Callable[[str], Any] | None) -> Any:
         return section(text[1:-1])
     if text.startswith("list["):
         return list[build(text[5:-1], section)]  # type: ignore[misc]
+    if text.startswith("tuple["):
+        return tuple[tuple(build(part, section) for part in text[6:-1].split(", "))]  # type: ignore[misc]
     return _ATOMS[text]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ndcheck.document import Document
 from ndcheck.findings import Fix, Severity, Violation, notes
@@ -15,6 +15,18 @@ from ndcheck.values import Value
 
 Subject = TypeVar("Subject", Document, Settings, Run)
 Check = Callable[[Subject], Iterable[Violation]]
+
+
+class Clause(NamedTuple):
+    """A rule as data, from which a JSON Schema clause can be made as well: ``broken`` is its negation.
+
+    ``names`` in the order in which the finding looks for a key to stand at; ``message`` may name them in braces.
+    """
+
+    broken: Condition
+    names: tuple[str, ...]
+    message: str
+    fix: Fix | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +52,7 @@ class Rule(Generic[Subject]):
     bad: str
     good: str
     given: Mapping[str, Any] = field(default_factory=dict)
-    condition: Condition | None = None
+    clause: Clause | None = None
     unchecked: bool = False
     versions: str = ""
 
@@ -134,7 +146,7 @@ def conditional(
         bad=bad,
         good=good,
         given=given or {},
-        condition=broken,
+        clause=Clause(broken, tuple(dict.fromkeys(names)), message, fix),
         unchecked=unchecked,
         versions=versions,
     )

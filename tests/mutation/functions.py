@@ -147,7 +147,7 @@ def outcome(rules: tuple[Rule[Any], ...], subjects: Subjects) -> Outcome:
     """What the function rules find and say; an exception is an outcome too."""
     found: set[tuple[str, Any, Any]] = set()
     for rule in rules:
-        if rule.condition is None and rule.reads in subjects:
+        if rule.clause is None and rule.reads in subjects:
             try:
                 violations: list[Violation] = list(rule.check(subjects[rule.reads]))
             except Exception as error:
@@ -169,7 +169,7 @@ def _killed(module: types.ModuleType, tree: ast.Module, subjects: list[Subjects]
 
 def main(names: list[str]) -> None:
     modules = names or sorted(
-        {rule.check.__module__.removeprefix("ndcheck.rules.") for rule in ALL if rule.condition is None} - {"text"}
+        {rule.check.__module__.removeprefix("ndcheck.rules.") for rule in ALL if rule.clause is None} - {"text"}
     )
     subjects = recorded()
     total, surviving = 0, 0

@@ -70,14 +70,14 @@ def cases() -> dict[str, list[tuple[Source, bool]]]:
     """Rule -> configs with the expected outcome: both examples, and the operand tables of the tests."""
     found: dict[str, list[tuple[Source, bool]]] = {rule.name: [] for rule in ALL}
     for rule in ALL:
-        if rule.condition is not None:
+        if rule.clause is not None:
             for fragment, broken in ((rule.bad, True), (rule.good, False)):
                 found[rule.name].append((_subject(rule, whole(rule, fragment), facts_of(rule)), broken))
     by_code = {rule.code: rule for rule in ALL}
     for path in sorted(RULE_TESTS.glob("test_*.py")):
         for code, fragment, broken, *_ in getattr(import_module(f"tests.rules.{path.stem}"), "CASES", ()):
             rule = by_code[code]
-            if rule.condition is not None:
+            if rule.clause is not None:
                 text = completed(fragment) if language(rule, fragment).name == "axolotl" else whole(rule, fragment)
                 found[rule.name].append((_subject(rule, text, {}), broken))
     return found
@@ -91,8 +91,8 @@ def _subject(rule: Rule[Any], text: str, facts: dict[str, Any]) -> Source:
 
 def survivors(rule: Rule[Any], known: list[tuple[Source, bool]]) -> tuple[int, list[Condition]]:
     """How many mutants the rule has, and those that every known case takes for the rule itself."""
-    assert rule.condition is not None
-    all_mutants = list(mutants(rule.condition))
+    assert rule.clause is not None
+    all_mutants = list(mutants(rule.clause.broken))
     return len(all_mutants), [mutant for mutant in all_mutants if not _killed(mutant, known)]
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     known = cases()
     total, left = 0, 0
     for rule in ALL:
-        if rule.condition is None:
+        if rule.clause is None:
             continue
         count, surviving = survivors(rule, known[rule.name])
         total, left = total + count, left + len(surviving)

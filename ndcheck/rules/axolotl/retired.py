@@ -64,8 +64,13 @@ def removed_key(settings: Settings) -> Iterator[Violation]:
         value = settings.anything(key)
         if value is None or value.value is None or not (retired.any_value or value.value):
             continue
-        instead = "" if retired.instead == "nothing" else f"; {retired.instead} took its place"
-        yield Violation(place(value), f"{key} was removed{instead}", fix=Fix("remove it"))
+        yield Violation(place(value), removal(key), fix=Fix("remove it"))
+
+
+def removal(key: str) -> str:
+    """What to say of a key of REFUSED."""
+    instead = REFUSED[key].instead
+    return f"{key} was removed" + ("" if instead == "nothing" else f"; {instead} took its place")
 
 
 @rule(
