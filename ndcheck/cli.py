@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     rules.set_defaults(run=_rules)
     dialects = commands.add_parser("dialects", help="the config languages that are read", allow_abbrev=False)
     dialects.set_defaults(run=_dialects)
+    _add_schema(commands)
     commands.add_parser("matrix", help="prove layouts: train in every cell and compare with one process")
     return parser
 
@@ -108,6 +109,34 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     validate.set_defaults(run=_validate)
 
 
+def _add_schema(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    schema = commands.add_parser(
+        "schema",
+        help="JSON Schema for editors",
+        description="A JSON Schema with every key, its type, and the rules that one file alone can break.",
+        epilog="The package carries the schemas as they are without options; --print-modeline and --vscode point to those.",
+        allow_abbrev=False,
+    )
+    schema.add_argument(
+        "--dialect",
+        choices=["accelerate", "axolotl", "transformers"],
+        default="axolotl",
+        help="config language (default: axolotl)",
+    )
+    schema.add_argument("-o", "--output", metavar="FILE", help="write it there (default: standard output)")
+    schema.add_argument("--strict", action="store_true", help="refuse keys that the framework does not know")
+    schema.add_argument(
+        "--draft",
+        choices=["7", "2019-09", "2020-12"],
+        default="7",
+        help="of JSON Schema (default: 7, which editors know)",
+    )
+    editors = schema.add_mutually_exclusive_group()
+    editors.add_argument("--print-modeline", action="store_true", help="print the first line that a YAML file needs")
+    editors.add_argument("--vscode", metavar="FOLDER", help="add the schema to the folder's settings of VS Code")
+    schema.set_defaults(run=_schema)
+
+
 def _validate(arguments: argparse.Namespace) -> int:
     # pydantic would look for plug-ins of other programs in every installed package: slow, and none of our business
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -118,6 +147,12 @@ def _validate(arguments: argparse.Namespace) -> int:
     except UsageError as error:
         _complain(str(error))
         return FAILED
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from ndcheck.schema.command import schema
+
+    return OK if schema(arguments, _write, _complain) else FAILED
 
 
 def _explain(arguments: argparse.Namespace) -> int:

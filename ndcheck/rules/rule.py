@@ -130,7 +130,7 @@ def conditional(
         yield Violation(
             path=first.path or () if first else (),
             message=_fill(message, values),
-            notes=notes(*written[1:]),
+            notes=notes(*(value for value in written[1:] if value.readable)),
             fix=fix,
         )
 
@@ -154,5 +154,7 @@ def conditional(
 
 def _fill(message: str, values: Mapping[str, Value[Any] | None]) -> str:
     for key, value in values.items():
-        message = message.replace(f"{{{key}}}", str(value) if value is not None else f"{key} (unset)")
+        # the rule may hold whatever a value of the wrong type was meant to be
+        told = f"{key} (unset)" if value is None else str(value) if value.readable else key
+        message = message.replace(f"{{{key}}}", told)
     return message

@@ -24,7 +24,9 @@ def _root() -> Kind:
     for name, (prefix, model) in PREFIXED.items():
         kinds = {key: kind_of(info.annotation) for key, info in model.model_fields.items()}
         section[name] = with_spellings(section[name], prefix, kinds, optional=name in OPTIONAL_PREFIX)
-    return Kind(section={key: replace(kind, loose=kind.section is not None) for key, kind in section.items()}, loose=True)
+    return Kind(
+        section={key: replace(kind, loose=kind.section is not None) for key, kind in section.items()}, loose=True
+    )
 
 
 def with_spellings(kind: Kind, prefix: str, kinds: Mapping[str, Kind], *, optional: bool) -> Kind:
@@ -33,7 +35,9 @@ def with_spellings(kind: Kind, prefix: str, kinds: Mapping[str, Kind], *, option
     return replace(kind, entries=None, section=spelled, loose=True)
 
 
-def spelled(root: Kind, section: str, prefix: str, names: Mapping[str, Any], *, optional: bool) -> dict[str, tuple[Case, ...]]:
+def spelled(
+    root: Kind, section: str, prefix: str, names: Mapping[str, Any], *, optional: bool
+) -> dict[str, tuple[Case, ...]]:
     """The readings of a section's keys."""
     spellings = {name: (name, f"{prefix}{name}") if optional else (f"{prefix}{name}",) for name in names}
     return {
@@ -68,7 +72,12 @@ _FSDP = {
 
 def _layout(label: str, description: str, **sizes: int) -> Snippet:
     mesh = {f"{PARALLELISM}_{axis}_size": size for axis, size in sizes.items()}
-    body: dict[str, Any] = {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 8, "fsdp_config": _FSDP}
+    body: dict[str, Any] = {
+        "distributed_type": "FSDP",
+        "mixed_precision": "bf16",
+        "num_processes": 8,
+        "fsdp_config": _FSDP,
+    }
     return Snippet(label, description, {**body, PARALLELISM: mesh})
 
 

@@ -39,7 +39,7 @@ def _written(*path: str, like: Schema = True) -> Schema:
 def _context_parallel() -> tuple[Case, ...]:
     """The new name, then the older ones; the one that axolotl never read is read as it stands."""
     known, unknown = CP_NAMES
-    names = (("context_parallel_size", None), (known, None), (unknown, ANYTHING))
+    names = (("context_parallel_size", None), (known, None), (unknown, Kind(null=True, integer=True, strict=True)))
     return tuple(Case(_written(name), (name,), kind=kind) for name, kind in names)
 
 

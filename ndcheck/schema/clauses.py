@@ -83,7 +83,8 @@ class Compiler:
             return self.holds(self.words.runs[test.name])
         operand = "" if test.operand is None else f".{_short(test.operand)}"
         name = f"{test.name}.{'written.' if test.raw else ''}{test.operator}{operand}"
-        return self.definitions.refer(test, name, lambda: self.words.truth(test))
+        key = (repr(test),)  # 0, 0.0 and false are equal
+        return self.definitions.refer(key, name, lambda: self.words.truth(test))
 
     def _readable(self, test: Test) -> Schema:
         if test.name in self.words.runs:
@@ -99,7 +100,7 @@ def _short(operand: Any) -> str:
 
 
 class Place(NamedTuple):
-    """A key at which a finding may stand: where ``guard`` holds and the key is written. ``sure``: it is, or one before it."""
+    """A key at which a finding may stand: where ``guard`` holds. ``sure``: it does, or that of one before."""
 
     path: KeyPath
     guard: Schema
@@ -137,16 +138,14 @@ def _mark(places: list[Place], message: str) -> dict[str, Any]:
     return _chain(places, lambda path: _marked(path, message), {})
 
 
-def _chain(
-    places: list[Place], say: Callable[[KeyPath], dict[str, Any]], otherwise: dict[str, Any]
-) -> dict[str, Any]:
+def _chain(places: list[Place], say: Callable[[KeyPath], dict[str, Any]], otherwise: dict[str, Any]) -> dict[str, Any]:
     """``say`` at the first place that is written."""
     if not places:
         return otherwise
     first, rest = places[0], places[1:]
     if first.sure:
         return say(first.path)
-    chained: dict[str, Any] = {"if": all_of(first.guard, written(first.path)), "then": say(first.path)}
+    chained: dict[str, Any] = {"if": first.guard, "then": say(first.path)}
     if following := _chain(rest, say, otherwise):
         chained["else"] = following
     return chained
@@ -162,7 +161,7 @@ def _places(rule: Rule[Any], words: Words) -> Iterator[Place]:
             for number, case in enumerate(cases, 1):
                 assert case.path is not None
                 seen.add(case.path)
-                guard = True if case.guard == written(case.path) else case.guard
+                guard = written(case.path) if case.guard is True else case.guard
                 yield Place(case.path, guard, inner in sure and number == len(cases))
             if inner in sure:
                 return

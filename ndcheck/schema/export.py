@@ -12,9 +12,8 @@ from ndcheck.rules.versions import ASSUMED, in_range
 from ndcheck.run import Run
 from ndcheck.schema import accelerate, axolotl, transformers
 from ndcheck.schema.clauses import Compiler, Definitions, clause
-from ndcheck.schema.extras import Extra, extras
+from ndcheck.schema.extras import extras
 from ndcheck.schema.kinds import Kind, reads
-from ndcheck.schema.logic import Schema
 from ndcheck.schema.places import KeyPath
 from ndcheck.schema.sharing import share
 from ndcheck.schema.words import Snippet, Words
@@ -121,7 +120,7 @@ def _property(
     strict: bool,
 ) -> dict[str, Any]:
     schema = reads(kind)
-    found: dict[str, Any] = {} if schema is True else dict(schema)  # type: ignore[arg-type]
+    found: dict[str, Any] = dict(schema) if isinstance(schema, dict) else {}
     if found:
         found["errorMessage"] = f"{'.'.join(path)} must be {kind.described} [ND802 wrong-type]"
     found |= limits.get(path, {})
@@ -144,8 +143,8 @@ def _annotations(words: Words, kind: Kind, path: KeyPath, rules: Iterable[Rule[A
     default = words.defaults.get(name)
     if default is not None:
         found["default"] = default
-    if kind.words and "enum" not in (reads(kind) if isinstance(reads(kind), dict) else {}):  # type: ignore[operator]
-        found["examples"] = [*kind.words, *([True, False] if kind.boolean else [])]
+    if kind.words and kind.boolean:
+        found["examples"] = [*kind.words, True, False]
     found["markdownDescription"] = _markdown(kind, description, default, instead, rules)
     return found
 
@@ -173,11 +172,3 @@ def _rules_by_name(words: Words) -> dict[str, list[Rule[Any]]]:
         for key in dict.fromkeys(name.split(".")[0] for name in rule.clause.names):
             found.setdefault(key, []).append(rule)
     return found
-
-
-def schema_of(dialect: str, **options: Any) -> dict[str, Any]:
-    """The schema of a dialect by name."""
-    return export(WORDS[dialect], **options)
-
-
-__all__ = ["DRAFTS", "WORDS", "Extra", "Schema", "conditional_rules", "export", "expressed", "schema_of", "unexpressed"]

@@ -243,11 +243,22 @@ def _equals(kind: Kind, operand: Any) -> Schema:
         return _equals_boolean(kind, operand)
     if isinstance(operand, str):
         takes = kind.anything or kind.string or kind.word or operand in kind.words
-        return {"const": operand} if takes else False
+        return any_of(*_merged([{"const": value} for value in _spellings(kind, operand)])) if takes else False
     if isinstance(operand, int):
         return _equals_integer(kind, operand)
     assert operand == 0 and kind.number and not kind.integer, "no rule compares other floats"
     return any_of(_boolean(False), {"const": 0}, _text(texts.ZERO))
+
+
+def _spellings(kind: Kind, word: str) -> list[Any]:
+    """The raw values that become a word."""
+    if not kind.word:
+        return [word]
+    return [
+        word,
+        *(value for value in (True, False) if str(value).lower() == word),
+        *([int(word)] if word.isdigit() else []),
+    ]
 
 
 def _equals_boolean(kind: Kind, operand: bool) -> Schema:
@@ -278,8 +289,13 @@ def _one_of(kind: Kind, operands: frozenset[Any]) -> Schema:
 
 def _merged(schemas: list[Schema]) -> list[Schema]:
     """Several constants as one ``enum``."""
-    constants = [schema["const"] for schema in schemas if isinstance(schema, dict) and schema.keys() == {"const"}]
-    others = [schema for schema in schemas if not (isinstance(schema, dict) and schema.keys() == {"const"})]
+    constants: list[Any] = []
+    others: list[Schema] = []
+    for schema in schemas:
+        if isinstance(schema, dict) and schema.keys() <= {"const", "enum"}:
+            constants += schema.get("enum", [schema.get("const")])
+        else:
+            others.append(schema)
     return [{"enum": constants}, *others] if len(constants) > 1 else schemas
 
 
@@ -308,7 +324,9 @@ def _text_above(kind: Kind, operand: float) -> Schema:
 def _at_least(kind: Kind, operand: float) -> Schema:
     assert not kind.number, "no rule asks for that"
     if kind.anything:
-        return any_of({"type": "number", "minimum": operand}, *(_boolean(value) for value in (False, True) if value >= operand))
+        return any_of(
+            {"type": "number", "minimum": operand}, *(_boolean(value) for value in (False, True) if value >= operand)
+        )
     return _above(kind, operand - 1)
 
 
@@ -317,7 +335,9 @@ def _matches(kind: Kind, pattern: str) -> Schema:
         return {"type": "string", "pattern": texts.portable(pattern)}
     if kind.word:
         numbers = [sample for sample, minimum in ((7, 0), (-7, None)) if re.search(pattern, str(sample))]
-        whole: Schema = {"type": "integer", "minimum": 0} if numbers == [7] else {"type": "integer"} if numbers else False
+        whole: Schema = (
+            {"type": "integer", "minimum": 0} if numbers == [7] else {"type": "integer"} if numbers else False
+        )
         switched = [value for value in (False, True) if re.search(pattern, str(value).lower())]
         constants: Schema = any_of(*map(_boolean, switched))
         return any_of({"type": "string", "pattern": texts.portable(pattern)}, whole, constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ Schema = dict[str, Any] | bool
 def all_of(*schemas: Schema) -> Schema:
     """Every one of them holds."""
     parts = _parts(schemas, "allOf", neutral=True)
-    if False in parts:
+    if any(part is False for part in parts):
         return False
     return parts[0] if len(parts) == 1 else {"allOf": parts} if parts else True
 
@@ -20,7 +21,7 @@ def all_of(*schemas: Schema) -> Schema:
 def any_of(*schemas: Schema) -> Schema:
     """At least one of them holds."""
     parts = _parts(schemas, "anyOf", neutral=False)
-    if True in parts:
+    if any(part is True for part in parts):
         return True
     return parts[0] if len(parts) == 1 else {"anyOf": parts} if parts else False
 
@@ -36,8 +37,13 @@ def _parts(schemas: Iterable[Schema], keyword: str, *, neutral: bool) -> list[Sc
     parts: list[Schema] = []
     for schema in schemas:
         inner = schema[keyword] if isinstance(schema, dict) and schema.keys() == {keyword} else [schema]
-        parts += [part for part in inner if part is not neutral and part not in parts]
-    return parts
+        parts += [part for part in inner if part is not neutral]
+    return list({text(part): part for part in parts}.values())
+
+
+def text(schema: Schema) -> str:
+    """A schema as text: two are the same if and only if their texts are, where Python takes 0 for false."""
+    return json.dumps(schema, sort_keys=True)
 
 
 def present(key: str, schema: Schema = True) -> Schema:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
-from ndcheck.schema.logic import Schema
+from ndcheck.schema.logic import Schema, text
 
 _SHORTEST = 60  # characters of JSON below which a reference saves nothing
 _LISTS = ("allOf", "anyOf")
@@ -19,20 +18,16 @@ def share(schemas: list[Schema], pointer: str) -> tuple[list[Schema], dict[str, 
     counts: Counter[str] = Counter()
     for schema in schemas:
         _count(schema, counts)
-    sharing = _Sharing({text for text, count in counts.items() if count > 1 and len(text) > _SHORTEST}, pointer)
+    sharing = _Sharing({key for key, count in counts.items() if count > 1 and len(key) > _SHORTEST}, pointer)
     return [sharing.within(schema) for schema in schemas], sharing.definitions
 
 
 def _count(schema: Schema, counts: Counter[str]) -> None:
-    text = _text(schema)
-    counts[text] += 1
-    if counts[text] == 1:  # what is inside a copy would be counted in vain: it moves with the whole
+    key = text(schema)
+    counts[key] += 1
+    if counts[key] == 1:  # what is inside a copy would be counted in vain: it moves with the whole
         for inner in _children(schema):
             _count(inner, counts)
-
-
-def _text(schema: Schema) -> str:
-    return json.dumps(schema, sort_keys=True)
 
 
 def _children(schema: Schema) -> list[Schema]:
@@ -51,13 +46,13 @@ class _Sharing:
         self.definitions: dict[str, Schema] = {}
 
     def __call__(self, schema: Schema) -> Schema:
-        text = _text(schema)
-        if isinstance(schema, bool) or text not in self._common:
+        key = text(schema)
+        if isinstance(schema, bool) or key not in self._common:
             return self.within(schema)
-        if text not in self._names:
-            self._names[text] = name = f"shared.{len(self._names) + 1}"
+        if key not in self._names:
+            self._names[key] = name = f"shared.{len(self._names) + 1}"
             self.definitions[name] = self.within(schema)
-        return {"$ref": f"{self._pointer}{self._names[text]}"}
+        return {"$ref": f"{self._pointer}{self._names[key]}"}
 
     def within(self, schema: Schema) -> Schema:
         """The schema itself, with references inside."""

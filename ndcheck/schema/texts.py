@@ -41,11 +41,7 @@ def switch(value: bool | None = None) -> str:
 def integer(value: int) -> str:
     """A pattern for text that is read as this integer, which must not be negative."""
     assert value >= 0
-    return (
-        rf"\s*\+?{_LEADING}{value}{_WHOLE_END}"
-        if value
-        else rf"\s*[+-]?{_ZEROS}{_WHOLE_END}"
-    )
+    return rf"\s*\+?{_LEADING}{value}{_WHOLE_END}" if value else rf"\s*[+-]?{_ZEROS}{_WHOLE_END}"
 
 
 def integer_above(value: int) -> str:

@@ -8,7 +8,7 @@ from ndcheck.dialects.transformers.keys import KEYS, annotation
 from ndcheck.dialects.transformers.model import DEFAULTS, FsdpKeys, TransformersKeys
 from ndcheck.rules.conditions import on
 from ndcheck.schema.accelerate import spelled, with_spellings
-from ndcheck.schema.kinds import Kind, kind_of
+from ndcheck.schema.kinds import ANYTHING, Kind, kind_of
 from ndcheck.schema.logic import negate
 from ndcheck.schema.places import at
 from ndcheck.schema.words import Case, Snippet, Words
@@ -63,6 +63,7 @@ def words() -> Words:
         readings={
             **spelled(_ROOT, "fsdp_config", "fsdp_", FsdpKeys.model_fields, optional=True),
             "activation_checkpointing": _checkpointing(),
+            "fsdp_config": (Case(True, ("fsdp_config",), kind=Kind(null=True, string=True, entries=ANYTHING)),),
         },
         runs={"sharding.fsdp": on("fsdp"), "sharding.deepspeed": on("deepspeed")},
         old={("gradient_checkpointing",): "activation_checkpointing"},

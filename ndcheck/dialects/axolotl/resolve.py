@@ -11,7 +11,7 @@ from ndcheck.dialects.parse import parse
 from ndcheck.findings import Fix, RemoveKey, RenameKey, Safety, SetValue
 from ndcheck.rules.axolotl.retired import DROPPED, REFUSED
 from ndcheck.settings import InactiveKey, OldKey, Settings, UnknownKey
-from ndcheck.values import Path, Unreadable, Value, from_key
+from ndcheck.values import Origin, Path, Source, Unreadable, Value, from_key
 
 NAMED_KEYS = frozenset(AxolotlKeys.model_fields)
 ALL_KEYS = NAMED_KEYS | KEY_TYPES.keys()
@@ -141,7 +141,9 @@ def _context_parallel(settings: Settings, mapping: Mapping[Any, Any]) -> None:
     for old_name in CP_NAMES:
         old = settings.written(old_name)
         if old is None and old_name in mapping and old_name not in NAMED_KEYS:
-            old = from_key(mapping[old_name], (old_name,))
+            value = mapping[old_name]  # a key without a type: what is no number is not read
+            origin = Origin(Source.KEY, old_name, (old_name,))
+            old = Value(value, origin, readable=value is None or type(value) is int)
         if old is None:
             continue
         both, same = new is not None, _same(old, new)

@@ -8,7 +8,7 @@ from ndcheck.dialects.transformers.keys import METHODS, OWN_KEYS
 from ndcheck.facts import Facts
 from ndcheck.run import Batch, Groups, Kernels, Loader, Run, Sequence, Sharding
 from ndcheck.settings import Settings
-from ndcheck.values import Origin, Source, Value, default, derive
+from ndcheck.values import Origin, Source, Unreadable, Value, default, derive
 
 AXES = ("dp_replicate", "dp_shard", "cp", "tp")
 WHOSE = "transformers"
@@ -137,4 +137,6 @@ def rows_per_rank(settings: Settings) -> Value[int]:
     """Completions of a rank in one generation."""
     micro = settings.get("per_device_train_batch_size")
     steps = settings.get("steps_per_generation") or settings.get("gradient_accumulation_steps")
+    if micro is None or steps is None:
+        raise Unreadable("a factor of the batch is null")
     return Value(micro * steps, Origin(Source.DERIVED, "per_device_train_batch_size x steps of a generation"))
