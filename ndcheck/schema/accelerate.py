@@ -51,7 +51,7 @@ _ROOT = _root()
 
 def _mesh() -> dict[str, tuple[Case, ...]]:
     """A key of the mesh without its prefix is read as what it was meant to be."""
-    readings = {}
+    readings: dict[str, tuple[Case, ...]] = {}
     for full in KNOWN[PARALLELISM]:
         plain = full.removeprefix(f"{PARALLELISM}_")
         kind = kind_of(ParallelismConfig.model_fields[full].annotation) if full.endswith("_size") else ANYTHING

@@ -69,7 +69,7 @@ def _attention() -> tuple[Case, ...]:
 
 
 def _renamed() -> dict[str, tuple[Case, ...]]:
-    readings = {}
+    readings: dict[str, tuple[Case, ...]] = {}
     for old, (new, refused) in RENAMED.items():
         beside = _written(new) if refused else _written(new, like=_NOT_NULL)
         readings[new] = (Case(all_of(_written(old, like=_NOT_NULL), negate(beside)), (old,)),)

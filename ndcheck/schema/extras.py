@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ndcheck.rules.axolotl.bounds import BOUNDS, FILLED, PATTERNS, number_out_of_bounds, list_empty
+from ndcheck.rules.axolotl.bounds import BOUNDS, FILLED, PATTERNS, list_empty, number_out_of_bounds
 from ndcheck.rules.axolotl.retired import REFUSED, removal, removed_key
 from ndcheck.schema.clauses import forbidden
 from ndcheck.schema.kinds import ANYTHING, satisfies
@@ -18,7 +18,7 @@ class Extra(NamedTuple):
 
     code: str
     path: KeyPath
-    limits: dict[str, Any] = {}
+    limits: dict[str, Any] | None = None
     clause: dict[str, Any] | None = None
 
 

@@ -7,7 +7,7 @@ schema here is about raw values. An integral float (``2.0``) is an integer to a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
@@ -72,9 +72,13 @@ class Kind:
 ANYTHING = Kind(anything=True, null=True)
 
 
-@cache
 def kind_of(annotation: Any) -> Kind:
     """The kind of a Python type."""
+    return _kind_of(annotation)
+
+
+@cache
+def _kind_of(annotation: Any) -> Kind:
     if annotation is Any:
         return ANYTHING
     found: dict[str, Any] = {"described": described(annotation)}
@@ -117,31 +121,29 @@ def reads(kind: Kind) -> Schema:
     """The raw values that are of the right type; one flat schema, so that an editor shows one message."""
     if kind.anything:
         return True
-    types, limits = [], {}
-    numeric = kind.number or kind.word
+    found: dict[str, dict[str, Any]] = {}
     if kind.null:
-        types.append("null")
+        found["null"] = {}
     if kind.boolean or kind.word or ((kind.integer or kind.number) and not kind.strict):
-        types.append("boolean")
-    if numeric or kind.integer or kind.boolean:
-        types.append("number" if numeric else "integer")
-    if kind.integer and not numeric:
-        limits |= {"minimum": -_MOST, "maximum": _MOST}
-    elif kind.boolean and not numeric:
-        limits |= {"minimum": 0, "maximum": 1}
+        found["boolean"] = {}
+    found |= _numbers_read(kind)
     patterns = _texts_read(kind)
     if kind.string or kind.word or patterns:
-        types.append("string")
-    if patterns:
-        limits["pattern"] = texts.exactly(*patterns)
+        found["string"] = {"pattern": texts.exactly(*patterns)} if patterns else {}
     if kind.items is not None:
-        types.append("array")
-        if (items := reads(kind.items)) is not True:
-            limits["items"] = items
+        items = reads(kind.items)
+        found["array"] = {} if items is True else {"items": items}
     if kind.mapping:
-        types.append("object")
-        limits |= _inside(kind)
-    return _closed(kind, types, limits)
+        found["object"] = _inside(kind)
+    return _closed(kind, list(found), {key: limit for limits in found.values() for key, limit in limits.items()})
+
+
+def _numbers_read(kind: Kind) -> dict[str, dict[str, Any]]:
+    if kind.number or kind.word:
+        return {"number": {}}
+    if kind.integer:
+        return {"integer": {"minimum": -_MOST, "maximum": _MOST}}
+    return {"integer": {"minimum": 0, "maximum": 1}} if kind.boolean else {}
 
 
 def _closed(kind: Kind, types: list[str], limits: dict[str, Any]) -> Schema:
@@ -246,7 +248,8 @@ def _equals(kind: Kind, operand: Any) -> Schema:
         return any_of(*_merged([{"const": value} for value in _spellings(kind, operand)])) if takes else False
     if isinstance(operand, int):
         return _equals_integer(kind, operand)
-    assert operand == 0 and kind.number and not kind.integer, "no rule compares other floats"
+    assert operand == 0, "no rule compares other floats"
+    assert kind.number, "of a key that takes floats"
     return any_of(_boolean(False), {"const": 0}, _text(texts.ZERO))
 
 
@@ -359,7 +362,7 @@ def _is_mapping(kind: Kind, _: Any) -> Schema:
     return {"type": "object"} if kind.anything else all_of({"type": "object"}, reads(kind))
 
 
-_SATISFY = {
+_SATISFY: dict[str, Callable[[Kind, Any], Schema]] = {
     "on": _on,
     "set": _set,
     "equals": _equals,
