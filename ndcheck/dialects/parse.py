@@ -135,7 +135,8 @@ def branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    return tuple(word for branch in branches(annotation) if get_origin(branch) is Literal for word in get_args(branch))
+    words = (word for branch in branches(annotation) if get_origin(branch) is Literal for word in get_args(branch))
+    return tuple(word for word in words if isinstance(word, str))
 
 
 _WORDS = {
@@ -155,7 +156,7 @@ def described(annotation: Any) -> str:
     for branch in branches(annotation):
         origin = get_origin(branch) or branch
         if origin is Literal:
-            words += [str(word) for word in get_args(branch)]
+            words += [str(word).lower() if isinstance(word, bool) else str(word) for word in get_args(branch)]
         elif origin is list:
             item = get_args(branch)[0] if get_args(branch) else Any
             words.append(_LISTS.get(get_origin(item) or item, "a list"))

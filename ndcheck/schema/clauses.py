@@ -121,13 +121,15 @@ def forbidden(path: KeyPath, message: str) -> dict[str, Any]:
     """The key at ``path`` must not be there; the message beside it is what editors show."""
     key, rest = path[0], path[1:]
     if rest:
-        return {"properties": {key: forbidden(rest, message)}}
-    return {"properties": {key: False}, "errorMessage": message}
+        return {"type": "object", "properties": {key: forbidden(rest, message)}}
+    return {"type": "object", "properties": {key: False}, "errorMessage": message}
 
 
 def _marked(path: KeyPath, message: str) -> dict[str, Any]:
     key, rest = path[0], path[1:]
-    return {"properties": {key: _marked(rest, message) if rest else {"deprecationMessage": message}}}
+    marked = _marked(rest, message) if rest else {"deprecationMessage": message}
+
+    return {"type": "object", "properties": {key: marked}}
 
 
 def _forbid(places: list[Place], message: str) -> dict[str, Any]:

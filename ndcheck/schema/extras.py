@@ -9,8 +9,12 @@ from ndcheck.rules.axolotl.bounds import BOUNDS, FILLED, PATTERNS, list_empty, n
 from ndcheck.rules.axolotl.retired import REFUSED, removal, removed_key
 from ndcheck.schema.clauses import forbidden
 from ndcheck.schema.kinds import ANYTHING, satisfies
+from ndcheck.schema.logic import Schema, any_of
 from ndcheck.schema.places import KeyPath, at
 from ndcheck.schema.words import Words
+
+
+_ONE_OR_MORE: tuple[Schema, ...] = ({"not": {"type": "number"}}, {"type": "number", "minimum": 1})
 
 
 class Extra(NamedTuple):
@@ -32,7 +36,7 @@ def _bounds() -> Iterator[Extra]:
         most = {} if bounds.most is None else {"maximum": bounds.most}
         yield Extra(number_out_of_bounds.code, tuple(key.split(".")), {"minimum": bounds.least, **most})
     for key in PATTERNS:
-        yield Extra(number_out_of_bounds.code, (key,), {"additionalProperties": {"minimum": 1}})
+        yield Extra(number_out_of_bounds.code, (key,), {"additionalProperties": any_of(*_ONE_OR_MORE)})
 
 
 def _filled() -> Iterator[Extra]:

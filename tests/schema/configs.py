@@ -24,8 +24,35 @@ GENERATED = {"axolotl": 5000, "accelerate": 1000, "transformers": 1000}
 SWITCHES = (True, True, False, None)
 TEXTS = ("true", "no", "1", "0", "x", "", "yes", "ON", "None")
 NUMBERS = (0, 1, 2, 3, 4, 8, -1, 1.5, 0.5, -0.5)
-NUMBER_TEXTS = ("0", "1", "2", " 3 ", "-1", "1.0", "1_0", "+2", "0.0", "1e-5", "nan", "-inf", "00", "007", ".5", "5.", "0e5", "-0")
-CONTAINERS: tuple[Any, ...] = ([], ["x"], [1], ["axolotl.integrations.kernels.KernelsPlugin"], {}, {"a": 1}, {"stage": 3})
+NUMBER_TEXTS = (
+    "0",
+    "1",
+    "2",
+    " 3 ",
+    "-1",
+    "1.0",
+    "1_0",
+    "+2",
+    "0.0",
+    "1e-5",
+    "nan",
+    "-inf",
+    "00",
+    "007",
+    ".5",
+    "5.",
+    "0e5",
+    "-0",
+)
+CONTAINERS: tuple[Any, ...] = (
+    [],
+    ["x"],
+    [1],
+    ["axolotl.integrations.kernels.KernelsPlugin"],
+    {},
+    {"a": 1},
+    {"stage": 3},
+)
 PREFIXES = ("fsdp_", "megatron_lm_")
 
 KeyPath = tuple[str, ...]
@@ -87,18 +114,17 @@ def examples(dialect: str) -> tuple[dict[str, Any], ...]:
     found: list[dict[str, Any]] = [{}]
     for rule in words.dialect.rules:
         for fragment in (rule.bad, rule.good):
-            data = read(whole(rule, fragment)).data
-            if isinstance(data, dict) and language(rule, fragment) is words.dialect and _is_json(data):
-                found.append(data)
+            if language(rule, fragment) is words.dialect:
+                found += _as_json(read(whole(rule, fragment)).data)
     return tuple(found)
 
 
-def _is_json(data: Any) -> bool:
-    """It has no dates, no keys that are numbers and no values that JSON has no word for."""
+def _as_json(data: Any) -> list[dict[str, Any]]:
+    """What an editor makes of a file, numbers as keys become text; nothing if it has dates or is no mapping."""
     try:
-        return bool(json.loads(json.dumps(data, allow_nan=False)) == data)
+        return [json.loads(json.dumps(data, allow_nan=False))] if isinstance(data, dict) else []
     except (TypeError, ValueError):
-        return False
+        return []
 
 
 def config(dialect: str, chance: Random) -> dict[str, Any]:

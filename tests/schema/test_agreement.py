@@ -40,7 +40,8 @@ def test_every_config_breaks_the_same_rules_at_the_same_keys(dialect: str) -> No
         if engine != (told := compiled(dialect).says(one)):
             different.append((engine - told, told - engine, one))
     assert not different, f"{len(different)} of {len(corpus(dialect))}, the first: {different[0]}"
-    assert broken == set(compiled(dialect).codes), "every rule is broken by some config"
+    impossible = {"ND203"} if dialect == "accelerate" else set()  # distributed_type cannot be two things
+    assert broken == set(compiled(dialect).codes) - impossible, "every rule is broken by some config"
 
 
 @pytest.mark.parametrize("draft", ["2019-09", "2020-12"])
@@ -54,7 +55,7 @@ def test_every_draft_says_the_same(draft: str) -> None:
 def test_the_library_that_people_use_says_the_same(dialect: str) -> None:
     whole = schema(dialect)
     validator = jsonschema.Draft7Validator(with_marks_refused(whole))
-    for one in corpus(dialect)[:: 40]:
+    for one in corpus(dialect)[::40]:
         errors = ((error.absolute_schema_path, error.absolute_path) for error in validator.iter_errors(one))
         refused = {code for code, _ in said(compiled(dialect).codes, errors)}
         assert refused == {code for code, _ in compiled(dialect).says(one)}
@@ -74,9 +75,8 @@ def test_types_are_refused_at_the_same_keys(dialect: str) -> None:
     for one in [*corpus(dialect)[::4], *(odd_config(words, chance) for _ in range(2000))]:
         settings_ = words.dialect.resolve(one)
         verdicts = examine(words.dialect, settings_, gather()).verdicts
-        bounds = {
-            violation.path[0] for rule, violation in verdicts.violations if rule.code in ("AX982", "AX983")
-        }
+        limits = {violation.path[0] for rule, violation in verdicts.violations if rule.code in ("AX982", "AX983")}
+        bounds = {key for key in limits if not isinstance(one[key], str)}  # a schema cannot measure a number in quotes
         engine = {problem.path[0] for problem in settings_.problems} | bounds
         told = {error.instance_path[0] for error in types.iter_errors(one)}
         assert told == engine, (told ^ engine, one)

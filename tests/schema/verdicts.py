@@ -68,14 +68,14 @@ class Schema:
 
     def says(self, config: dict[str, Any]) -> Said:
         """The rules that a config breaks."""
-        return said(self.codes, ((error.schema_path, error.instance_path) for error in self._validator.iter_errors(config)))
+        return said(
+            self.codes, ((error.schema_path, error.instance_path) for error in self._validator.iter_errors(config))
+        )
 
 
 def said(codes: list[str], errors: Iterable[tuple[Iterable[Any], Iterable[Any]]]) -> Said:
     """Errors by path in the schema and in the config, as rules and keys."""
-    return {
-        (codes[next(part for part in where if isinstance(part, int))], tuple(path)) for where, path in errors
-    }
+    return {(codes[next(part for part in where if isinstance(part, int))], tuple(path)) for where, path in errors}
 
 
 def errors_only(words: Words, found: Said) -> Said:

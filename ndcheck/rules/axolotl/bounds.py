@@ -73,15 +73,16 @@ def number_out_of_bounds(settings: Settings) -> Iterator[Violation]:
     """
     for key, bounds in BOUNDS.items():
         value = settings.value(key)
-        if value is None or value.value is None or bounds.hold(value.value):
+        if value is None or not value.readable or value.value is None or bounds.hold(value.value):
             continue
         near = bounds.least if bounds.most is None or value.value < bounds.least else bounds.most
         fix = Fix(f"set it to {near:g}", edits=(SetValue(value.path, f"{near:g}"),) if value.path else ())
         yield Violation(place(value), f"{value} must be {bounds}", fix=fix)
     for key in PATTERNS:
-        patterns = settings.get(key)
+        written = settings.value(key)
+        patterns = written.value if written is not None and written.readable else None
         for pattern, number in patterns.items() if isinstance(patterns, Mapping) else ():
-            if isinstance(number, int | float) and number < 1:
+            if type(number) in (int, float) and number < 1:
                 yield Violation(
                     (key, pattern), f"{key}: {number} for {pattern} must be at least 1", fix=Fix("raise it")
                 )
@@ -102,7 +103,7 @@ def list_empty(settings: Settings) -> Iterator[Violation]:
     """
     for key in FILLED:
         value = settings.written(key)
-        if value is not None and value.value is not None and not len(value.value):
+        if value is not None and value.readable and value.value is not None and not len(value.value):
             yield Violation(place(value), f"{key} is an empty list", fix=Fix("fill it, or leave the key out"))
 
 
