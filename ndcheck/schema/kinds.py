@@ -151,7 +151,8 @@ def _closed(kind: Kind, types: list[str], limits: dict[str, Any]) -> Schema:
     other = kind.boolean or kind.integer or kind.number or kind.string or kind.word or kind.items or kind.mapping
     if not kind.words or other:
         return {"type": types[0] if len(types) == 1 else types, **limits}
-    return {"enum": [*kind.words, *([False, 0] if kind.false else []), *([None] if kind.null else [])]}
+    words = {"enum": [*kind.words, *([0] if kind.false else []), *([None] if kind.null else [])]}
+    return any_of(words, _boolean(False)) if kind.false else words
 
 
 def _inside(kind: Kind) -> dict[str, Any]:
@@ -187,7 +188,9 @@ def _text(*patterns: str) -> Schema:
 
 
 def _boolean(value: bool) -> Schema:
-    return {"const": value}
+    """True or false; yaml-language-server compares the text in the file with constants, so that is there as well."""
+    word = str(value)
+    return {"type": "boolean", "enum": [value, word.lower(), word, word.upper()]}
 
 
 def _on(kind: Kind, _: Any) -> Schema:
@@ -245,7 +248,7 @@ def _equals(kind: Kind, operand: Any) -> Schema:
         return _equals_boolean(kind, operand)
     if isinstance(operand, str):
         takes = kind.anything or kind.string or kind.word or operand in kind.words
-        return any_of(*_merged([{"const": value} for value in _spellings(kind, operand)])) if takes else False
+        return any_of({"const": operand}, *_spellings(kind, operand)) if takes else False
     if isinstance(operand, int):
         return _equals_integer(kind, operand)
     assert operand == 0, "no rule compares other floats"
@@ -253,20 +256,15 @@ def _equals(kind: Kind, operand: Any) -> Schema:
     return any_of(_boolean(False), {"const": 0}, _text(texts.ZERO))
 
 
-def _spellings(kind: Kind, word: str) -> list[Any]:
+def _spellings(kind: Kind, word: str) -> list[Schema]:
     """The raw values that become a word."""
-    if not kind.word:
-        return [word]
-    return [
-        word,
-        *(value for value in (True, False) if str(value).lower() == word),
-        *([int(word)] if word.isdigit() else []),
-    ]
+    switches = [_boolean(value) for value in (True, False) if kind.word and str(value).lower() == word]
+    return [*switches, {"const": int(word)}] if kind.word and word.isdigit() else switches
 
 
 def _equals_boolean(kind: Kind, operand: bool) -> Schema:
     if kind.false and not operand:
-        return {"enum": [False, 0]}
+        return any_of(_boolean(False), {"const": 0})
     if kind.anything:
         return _boolean(operand)
     if not kind.boolean:
@@ -292,13 +290,9 @@ def _one_of(kind: Kind, operands: frozenset[Any]) -> Schema:
 
 def _merged(schemas: list[Schema]) -> list[Schema]:
     """Several constants as one ``enum``."""
-    constants: list[Any] = []
-    others: list[Schema] = []
-    for schema in schemas:
-        if isinstance(schema, dict) and schema.keys() <= {"const", "enum"}:
-            constants += schema.get("enum", [schema.get("const")])
-        else:
-            others.append(schema)
+    alone = [schema for schema in schemas if isinstance(schema, dict) and schema.keys() == {"const"}]
+    constants = [schema["const"] for schema in alone]
+    others = [schema for schema in schemas if schema not in alone]
     return [{"enum": constants}, *others] if len(constants) > 1 else schemas
 
 
