@@ -5,17 +5,19 @@ Where a section writes one key in both spellings, the last one counts, which a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+
+from pydantic import BaseModel
 
 from ndcheck.dialects.accelerate.config import DIALECT
 from ndcheck.dialects.accelerate.model import DEFAULTS, AccelerateKeys, ParallelismConfig
 from ndcheck.dialects.accelerate.resolve import KNOWN, OPTIONAL_PREFIX, PARALLELISM, PREFIXED, TOP
 from ndcheck.rules.conditions import equals
 from ndcheck.schema.kinds import ANYTHING, Kind, kind_of
-from ndcheck.schema.places import at
-from ndcheck.schema.words import Case, Snippet, Words
+from ndcheck.schema.places import KeyPath, at
+from ndcheck.schema.words import Case, Snippet, Words, descriptions
 
 
 def _root() -> Kind:
@@ -62,6 +64,12 @@ def _mesh() -> dict[str, tuple[Case, ...]]:
     return readings
 
 
+def _spelled_descriptions(section: str, prefix: str, model: type[BaseModel]) -> Iterator[tuple[KeyPath, str]]:
+    yield from descriptions(model, section, prefix=prefix).items()
+    if section in OPTIONAL_PREFIX:
+        yield from descriptions(model, section).items()
+
+
 _FSDP = {
     "fsdp_version": 2,
     "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
@@ -81,10 +89,10 @@ def _layout(label: str, description: str, **sizes: int) -> Snippet:
     return Snippet(label, description, {**body, PARALLELISM: mesh})
 
 
+# no FSDP + TP: rule AC210 says why
 SNIPPETS = (
     _layout("FSDP", "FSDP2 over 8 ranks", dp_shard=8),
     _layout("HSDP", "2 replicas, each sharded over 4 ranks", dp_replicate=2, dp_shard=4),
-    _layout("FSDP + TP", "4 shards of layers split over 2 ranks", dp_shard=4, tp=2),
     _layout("FSDP + CP", "4 shards, sequences split over 2 ranks", dp_shard=4, cp=2),
 )
 
@@ -103,6 +111,14 @@ def words() -> Words:
         runs={
             "sharding.fsdp": equals("distributed_type", "FSDP"),
             "sharding.deepspeed": equals("distributed_type", "DEEPSPEED"),
+        },
+        descriptions={
+            **descriptions(AccelerateKeys),
+            **{
+                path: text
+                for section, (prefix, model) in PREFIXED.items()
+                for path, text in _spelled_descriptions(section, prefix, model)
+            },
         },
         snippets=SNIPPETS,
         file_match=("*.accelerate.yaml", "**/accelerate/**/*.yaml", "default_config.yaml"),

@@ -14,7 +14,7 @@ from ndcheck.rules.conditions import on
 from ndcheck.schema.kinds import ANYTHING, Kind, kind_of, satisfies
 from ndcheck.schema.logic import Schema, all_of, negate
 from ndcheck.schema.places import KeyPath, at
-from ndcheck.schema.words import Case, Snippet, Words
+from ndcheck.schema.words import Case, Snippet, Words, descriptions
 
 _NULL: Schema = {"type": "null"}
 _NOT_NULL = negate(_NULL)
@@ -156,6 +156,9 @@ def words() -> Words:
         },
         runs={"sharding.fsdp": on("fsdp_config") | on("fsdp"), "sharding.deepspeed": on("deepspeed")},
         old=_old(),
+        descriptions={
+            **descriptions(AxolotlKeys),
+        },
         snippets=SNIPPETS,
         file_match=("*.axolotl.yaml", "*.axolotl.yml", "**/axolotl/**/*.yaml", "**/axolotl/**/*.yml"),
     )

@@ -13,7 +13,6 @@ from ndcheck.schema.logic import Schema, any_of
 from ndcheck.schema.places import KeyPath, at
 from ndcheck.schema.words import Words
 
-
 _ONE_OR_MORE: tuple[Schema, ...] = ({"not": {"type": "number"}}, {"type": "number", "minimum": 1})
 
 

@@ -122,8 +122,6 @@ def reads(kind: Kind) -> Schema:
     if kind.anything:
         return True
     found: dict[str, dict[str, Any]] = {}
-    if kind.null:
-        found["null"] = {}
     if kind.boolean or kind.word or ((kind.integer or kind.number) and not kind.strict):
         found["boolean"] = {}
     found |= _numbers_read(kind)
@@ -135,6 +133,8 @@ def reads(kind: Kind) -> Schema:
         found["array"] = {} if items is True else {"items": items}
     if kind.mapping:
         found["object"] = _inside(kind)
+    if kind.null:
+        found["null"] = {}  # last: an editor proposes a value of the first type
     return _closed(kind, list(found), {key: limit for limits in found.values() for key, limit in limits.items()})
 
 

@@ -38,6 +38,11 @@ def _children(schema: Schema) -> list[Schema]:
     return found + [inner for key in _MAPPINGS for inner in schema.get(key, {}).values()]
 
 
+def _unsuggested(schema: Schema) -> Schema:
+    """A key that a condition looks at is no suggestion: yaml-language-server would offer it, older names and all."""
+    return schema if isinstance(schema, bool) else {**schema, "doNotSuggest": True}
+
+
 class _Sharing:
     def __init__(self, common: set[str], pointer: str) -> None:
         self._common = common
@@ -67,5 +72,5 @@ class _Sharing:
                 found[key] = self(found[key])
         for key in _MAPPINGS:
             if key in found:
-                found[key] = {name: self(inner) for name, inner in found[key].items()}
+                found[key] = {name: _unsuggested(self(inner)) for name, inner in found[key].items()}
         return found

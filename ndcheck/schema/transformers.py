@@ -11,7 +11,7 @@ from ndcheck.schema.accelerate import spelled, with_spellings
 from ndcheck.schema.kinds import ANYTHING, Kind, kind_of
 from ndcheck.schema.logic import negate
 from ndcheck.schema.places import at
-from ndcheck.schema.words import Case, Snippet, Words
+from ndcheck.schema.words import Case, Snippet, Words, descriptions
 
 
 def _root() -> Kind:
@@ -67,6 +67,11 @@ def words() -> Words:
         },
         runs={"sharding.fsdp": on("fsdp"), "sharding.deepspeed": on("deepspeed")},
         old={("gradient_checkpointing",): "activation_checkpointing"},
+        descriptions={
+            **descriptions(TransformersKeys),
+            **descriptions(FsdpKeys, "fsdp_config"),
+            **descriptions(FsdpKeys, "fsdp_config", prefix="fsdp_"),
+        },
         snippets=SNIPPETS,
         file_match=("*.trainer.yaml", "**/trl/**/*.yaml"),
     )

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from ndcheck.dialects.dialect import Dialect
+from ndcheck.dialects.parse import branches
 from ndcheck.rules.conditions import OPERATORS, Condition, Test
 from ndcheck.schema.kinds import Kind, satisfies
 from ndcheck.schema.logic import Schema, all_of, any_of, negate
@@ -83,6 +86,18 @@ class Words:
         if case.path is None or case.constant is not None:
             return True
         return readable(self.root, case.path, case.kind or kind_at(self.root, case.path))
+
+
+def descriptions(model: type[BaseModel], *above: str, prefix: str = "") -> dict[KeyPath, str]:
+    """What a model says of its keys, and of those of its sections."""
+    found: dict[KeyPath, str] = {}
+    for name, info in model.model_fields.items():
+        path = (*above, f"{prefix}{info.alias or name}")
+        found[path] = info.description or ""
+        for branch in branches(info.annotation):
+            if isinstance(branch, type) and issubclass(branch, BaseModel):
+                found |= descriptions(branch, *path)
+    return found
 
 
 def _exclusive(cases: Iterable[Case]) -> tuple[Case, ...]:

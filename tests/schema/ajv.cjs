@@ -7,7 +7,7 @@ const Ajv = {
 const { schema, configs } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 // strictRequired is about style: that a key is written is often all that a condition asks
 const ajv = new Ajv[schema.$schema]({ strict: true, allowUnionTypes: true, strictRequired: false, allErrors: true });
-ajv.addVocabulary(["errorMessage", "deprecationMessage", "markdownDescription", "defaultSnippets"]);
+ajv.addVocabulary(["errorMessage", "deprecationMessage", "markdownDescription", "defaultSnippets", "doNotSuggest"]);
 const validate = ajv.compile(schema);
 const found = configs.map((config) => {
   validate(config);

@@ -21,7 +21,9 @@ class Server:
         self._input: BinaryIO = process.stdin  # type: ignore[assignment]
         self._output: BinaryIO = process.stdout  # type: ignore[assignment]
         self._number = 0
-        self._settings = {"yaml": {"schemas": {schema.as_uri(): ["/*"]}, "validate": True, "hover": True, "completion": True}}
+        self._settings = {
+            "yaml": {"schemas": {schema.as_uri(): ["/*"]}, "validate": True, "hover": True, "completion": True}
+        }
         self.request("initialize", {"processId": None, "rootUri": None, "capabilities": _CAPABILITIES})
         self._notify("initialized", {})
         self._notify("workspace/didChangeConfiguration", {"settings": self._settings})
@@ -65,7 +67,9 @@ class Server:
         while message := self._receive():
             if "method" in message and "id" in message:
                 wanted = message["params"].get("items", ()) if isinstance(message.get("params"), dict) else ()
-                self._send({"id": message["id"], "result": [self._settings.get(item.get("section")) for item in wanted]})
+                self._send(
+                    {"id": message["id"], "result": [self._settings.get(item.get("section")) for item in wanted]}
+                )
             yield message
 
     def _receive(self) -> dict[str, Any] | None:
