@@ -118,9 +118,9 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure, as ratios: the pre-flight (files a second, start-up); cells against one torchrun each. [-- validate | cells]"""
+    """Measure, as ratios: the pre-flight (files a second, start-up); cells against one torchrun each; an editor. [-- validate | cells | editor]"""
     install(session)
-    for name in session.posargs or ["validate", "cells"]:
+    for name in session.posargs or ["validate", "cells", "editor"]:
         run(session, "python", "-m", f"tests.benchmarks.{name}")
 
 

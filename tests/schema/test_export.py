@@ -16,10 +16,11 @@ from ndcheck.findings import Severity
 from ndcheck.reader import read
 from ndcheck.schema.export import DRAFTS, WORDS, export, expressed, unexpressed
 from ndcheck.schema.files import published, written
+from ndcheck.schema.table import page
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
 LABELS: dict[str, dict[str, str]] = json.loads((EXAMPLES / "labels.json").read_bytes())
-DOCS = Path(__file__).parents[2] / "docs" / "schema.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 REFUSED_RIGHTLY = {
     "qwen3.5__122b-a10b-moe-qlora-fsdp.yaml": "checkpointing twice: transformers refuses it when the Trainer is made",
@@ -133,3 +134,9 @@ def test_a_file_that_cannot_be_written_is_an_error_in_words(tmp_path: Path, caps
     assert main(["schema", "-o", str(tmp_path)]) == 2
     assert main(["schema", "--vscode", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.count("ndcheck: cannot write") == 2
+
+
+def test_the_table_of_rules_in_the_docs_is_the_present_one() -> None:
+    assert (DOCS / "schema-rules.md").read_text() == "".join(f"{line}\n" for line in page()), (
+        "run: python -m ndcheck.schema.table > docs/schema-rules.md"
+    )
