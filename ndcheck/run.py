@@ -84,7 +84,8 @@ class Kernels:
 
     key_stride: Value[int] | None = None
     liger_rms_norm: Value[bool] | None = None
-    liger_losses: tuple[Value[bool], ...] = ()
+    liger_loss: Value[bool] | None = None
+    liger_fused_loss: Value[bool] | None = None
     liger_flags: Mapping[str, Value[bool]] = field(default_factory=dict)
 
 

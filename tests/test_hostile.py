@@ -314,3 +314,18 @@ def test_an_unknown_dialect_in_the_settings_file_is_told(tmp_path, monkeypatch, 
     (tmp_path / "a.yaml").write_text("base_model: m\n")
     assert main(["validate", "a.yaml"]) == 2
     assert "dialect must be one of axolotl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("distributed_type: MULTI_GPU\nnum_processes: 8\nmixed_precision: bf17\n", "ND802"),
+        ("distributed_type: MULTI_GPU\nnum_processes: 8\nmixed_precision: true\n", "ND802"),
+        ("output_dir: out\nnum_generations: 8\nper_device_train_batch_size:\n", None),
+        ("output_dir: out\nper_device_train_batch_size: 1\nreward_clip_range: [-1, 1]\n", None),
+        ("base_model: a\nsequence_parallel_size: many\nring_attn_func: batch_ring\nsample_packing: true\n", "ND803"),
+    ],
+)
+def test_values_that_once_stopped_a_rule(text: str, code: str | None) -> None:
+    found = {finding["code"] for file in survives(text)["files"] for finding in file["findings"]}
+    assert code is None or code in found

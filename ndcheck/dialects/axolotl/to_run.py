@@ -19,7 +19,6 @@ DEGREE_KEYS = {
 """Axis -> axolotl's key. There is no pipeline parallelism in axolotl."""
 
 LIGER_FLAGS = ("liger_rope", "liger_fused_linear_cross_entropy", "liger_layer_norm")
-LIGER_LOSSES = ("liger_cross_entropy", "liger_fused_linear_cross_entropy")
 
 
 def to_run(settings: Settings, facts: Facts) -> Run:
@@ -56,7 +55,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             key_stride=_key_stride(settings),
             liger_flags={name: value for name in LIGER_FLAGS if (value := settings.value(name)) is not None},
             liger_rms_norm=settings.value("liger_rms_norm"),
-            liger_losses=tuple(value for name in LIGER_LOSSES if (value := settings.value(name)) is not None),
+            liger_loss=settings.value("liger_cross_entropy"),
+            liger_fused_loss=settings.value("liger_fused_linear_cross_entropy"),
         ),
         optimizer=_given(settings, "optimizer"),
         quantized=_switch(settings, "load_in_4bit", "load_in_8bit"),

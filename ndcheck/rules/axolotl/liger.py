@@ -135,7 +135,8 @@ def liger_family_unknown(run: Run) -> Iterator[Violation]:
 def _asked_for(run: Run) -> list[Value[bool]]:
     """Liger's flags that are on, each once. Raises Unreadable if one cannot be read."""
     kernels = run.kernels
-    flags = (*kernels.liger_flags.values(), kernels.liger_rms_norm, *kernels.liger_losses)
+    losses = (kernels.liger_loss, kernels.liger_fused_loss)
+    flags = (*kernels.liger_flags.values(), kernels.liger_rms_norm, *losses)
     return list({flag.origin.text: flag for flag in flags if flag is not None and flag.value}.values())
 
 
