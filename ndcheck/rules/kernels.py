@@ -15,7 +15,7 @@ LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
     "ND701",
     Severity.ERROR,
     Run,
-    evidence="Liger-Kernel #826; axolotl 0.18 liger/args.py:95 refuses it still. Liger 0.6.5 and 0.7.0 agree with one process under tp (matrices/liger.yaml, run)",
+    evidence="Liger-Kernel #826; axolotl 0.18 liger/args.py:95 refuses it still. Liger 0.6.5 and 0.7.0 agree with one process (matrices/liger.yaml)",
     bad=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size: 2\n",
     good=f"{LIGER}liger_rms_norm: true\ntensor_parallel_size: 1\n",
     given={"world_size": 2},
