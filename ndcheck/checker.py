@@ -87,7 +87,7 @@ def check(
     ``dialect`` is a name of DIALECTS; without it the content decides. Without ``policy`` every rule speaks.
     """
     policy = policy or Policy()
-    document = _read(content)
+    document = _read(content, path)
     mapping = document.data
     told = detect(mapping) if isinstance(mapping, dict) else Detection(None, {})
     chosen = DIALECTS[dialect] if dialect else told.dialect
@@ -113,11 +113,11 @@ def _speaks(rule: Rule[Any], policy: Policy, path: str) -> bool:
     return rule.name in text_rules.UNREADABLE or policy.allows(rule, path)
 
 
-def _read(content: bytes | str) -> Document:
+def _read(content: bytes | str, path: str) -> Document:
     if isinstance(content, str):
-        return read(content)
+        return read(content, path)
     try:
-        return read(content.decode("utf-8"))
+        return read(content.decode("utf-8"), path)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8")
         # the readable part is kept, so that the finding has a line to stand on
@@ -128,7 +128,7 @@ def _read(content: bytes | str) -> Document:
 
 
 def _is_broken(document: Document) -> bool:
-    return any(problem.kind == "yaml-syntax" for problem in document.problems)
+    return any(problem.kind in ("yaml-syntax", "json-syntax") for problem in document.problems)
 
 
 def _unknown_dialect(told: Detection) -> str:

@@ -85,6 +85,7 @@ def _check(content: bytes, name: str, job: _Job, arguments: Namespace) -> tuple[
     after, made = fixes.fix_text(
         text,
         lambda changed: check(changed, name, job.facts, job.dialect, job.policy).findings,
+        path=name,
         unsafe=job.unsafe,
     )
     if not made:

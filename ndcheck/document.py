@@ -86,16 +86,17 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Document:
-    """One file: text, values, positions, and what was wrong while reading."""
+    """One file: text, values, positions, and what was wrong while reading. ``is_json``: else it is YAML."""
 
     text: str
     root: Node | None = None
     problems: list[Problem] = field(default_factory=list)
+    is_json: bool = False
     _line_starts: list[int] = field(default_factory=list)
 
     @property
     def data(self) -> Any:
-        """The values as PyYAML's safe loader would return them; None if the text cannot be read."""
+        """The values as PyYAML's safe loader, or Python's json, would return them; None if the text cannot be read."""
         return self.root.value if self.root is not None else None
 
     def position(self, offset: int) -> Position:

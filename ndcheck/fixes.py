@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
@@ -23,15 +24,17 @@ class NotEditable(Exception):  # noqa: N818  (an answer, not an error: this repa
     """The place is written in a way that a text edit cannot change safely."""
 
 
-def fix_text(text: str, check: Callable[[str], Iterable[Finding]], *, unsafe: bool = False) -> tuple[str, int]:
+def fix_text(
+    text: str, check: Callable[[str], Iterable[Finding]], *, path: str = "", unsafe: bool = False
+) -> tuple[str, int]:
     """Repair until nothing more can be repaired: the new text, and how many repairs were made.
 
-    ``check`` finds what is wrong with a text. Safe repairs always, those that change the run only with
+    ``check`` finds what is wrong with a text; ``path`` tells JSON from YAML. Safe repairs always, those that change the run only with
     ``unsafe``. A repair that would break the file, or that overlaps one made in the same pass, waits.
     """
     made = 0
     for _ in range(_MAX_PASSES):
-        edits, count = _one_pass(read(text), check(text), unsafe)
+        edits, count = _one_pass(read(text, path), check(text), unsafe, path)
         if not edits:
             break
         text, made = apply_edits(text, edits), made + count
@@ -80,7 +83,7 @@ def write_file(path: FilePath, content: bytes) -> None:
         raise
 
 
-def _one_pass(document: Document, findings: Iterable[Finding], unsafe: bool) -> tuple[list[TextEdit], int]:
+def _one_pass(document: Document, findings: Iterable[Finding], unsafe: bool, path: str) -> tuple[list[TextEdit], int]:
     chosen: list[TextEdit] = []
     count = 0
     for finding in findings:
@@ -88,7 +91,7 @@ def _one_pass(document: Document, findings: Iterable[Finding], unsafe: bool) -> 
             continue
         try:
             edits = [edit for symbolic in finding.fix.edits for edit in _text_edits(document, symbolic)]
-            if _is_sound(document.text, [*chosen, *edits]):
+            if _is_sound(document, [*chosen, *edits], path):
                 chosen += edits
                 count += 1
         except NotEditable:
@@ -96,12 +99,12 @@ def _one_pass(document: Document, findings: Iterable[Finding], unsafe: bool) -> 
     return chosen, count
 
 
-def _is_sound(text: str, edits: list[TextEdit]) -> bool:
+def _is_sound(document: Document, edits: list[TextEdit], path: str) -> bool:
     try:
-        changed = read(apply_edits(text, edits))
+        changed = read(apply_edits(document.text, edits), path)
     except ValueError:
         return False
-    before = Counter(problem.kind for problem in read(text).problems)
+    before = Counter(problem.kind for problem in document.problems)
     return Counter(problem.kind for problem in changed.problems) <= before
 
 
@@ -114,9 +117,14 @@ def _text_edits(document: Document, edit: Edit) -> Iterator[TextEdit]:
     elif isinstance(edit, RenameKey):
         yield _rename(document, entry, edit.name)
     elif isinstance(edit, SetValue):
-        yield _set(document, entry, edit.text)
+        yield _set(document, entry, _spelled(document, edit.text))
     else:
         yield _remove(document, edit)
+
+
+def _spelled(document: Document, text: str) -> str:
+    """A value that is given as YAML, in the file's own language."""
+    return json.dumps(read(text).data) if document.is_json else text
 
 
 def _rename(document: Document, entry: Entry, name: str) -> TextEdit:
@@ -142,16 +150,28 @@ def _add(document: Document, path: Path, text: str) -> TextEdit:
     """A new key after the last one of its mapping, indented like it."""
     parent = _mapping_at(document, path[:-1])
     own = _own_entries(document, parent)
-    if not own or _is_flow(document, parent):
+    if not own or (_is_flow(document, parent) and not document.is_json):
         raise NotEditable
     last = max(own, key=lambda entry: entry.key.start if entry.key else 0)
     assert last.key is not None
+    if document.is_json:
+        return _add_to_json(document, last, f"{json.dumps(path[-1])}: {_spelled(document, text)}")
     indent = " " * (document.position(last.key.start).column - 1)
     end = _line_end(document.text, max(last.span.end, last.key.end))
     newline = "\r\n" if "\r\n" in document.text else "\n"
     ends_with_newline = document.text[:end].endswith(("\n", "\r"))
     line = f"{indent}{path[-1]}: {text}"
     return TextEdit(end, end, f"{line}{newline}" if ends_with_newline else f"{newline}{line}")
+
+
+def _add_to_json(document: Document, last: Entry, written: str) -> TextEdit:
+    """On a line of its own, if the last key has one."""
+    assert last.key is not None
+    start = document.text.rfind("\n", 0, last.key.start) + 1
+    before = document.text[start : last.key.start]
+    newline = "\r\n" if "\r\n" in document.text else "\n"
+    gap = " " if before.strip() or not start else f"{newline}{before}"
+    return TextEdit(last.span.end, last.span.end, f",{gap}{written}")
 
 
 def _mapping_at(document: Document, path: Path) -> Node:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ndcheck.document import Document, Entry, Node, Problem, Span
+from ndcheck.reader_json import MAX_DEPTH, read_json
 from ndcheck.values import shown
 
 try:
@@ -19,17 +20,21 @@ try:
 except ImportError:  # PyYAML built without libyaml: the same events, ten times slower
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
-MAX_DEPTH = 100
-"""Nesting beyond this is refused: no config needs it, and recursion elsewhere would not survive it."""
-
 _MERGE = "tag:yaml.org,2002:merge"
 _STR = "tag:yaml.org,2002:str"
 _SCALAR_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in "null bool int float binary timestamp str".split())
 _CONTAINER_TAGS = {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 
 
-def read(text: str) -> Document:
-    """Read a YAML text. Never raises: what is wrong is in ``problems``, and ``root`` is then None if nothing can be read."""
+def read(text: str, path: str = "") -> Document:
+    """Read a text: JSON if its path ends so, as the frameworks take it, else YAML.
+
+    Never raises: what is wrong is in ``problems``, and ``root`` is then None if nothing can be read.
+    """
+    return read_json(text) if path.lower().endswith(".json") else _read_yaml(text)
+
+
+def _read_yaml(text: str) -> Document:
     text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark, nor do editors
     document = Document(text)
     builder = _Builder(document)

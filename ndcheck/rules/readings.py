@@ -115,7 +115,7 @@ def number_as_text(settings: Settings) -> Iterator[Violation]:
             mantissa, exponent = re.split("[eE]", text)
             dotted_number = f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
             signed = re.sub(r"e(\d)", r"e+\1", dotted_number)  # YAML 1.1 wants the sign of the exponent as well
-            message = f"{dotted(path)}: the launcher reads {text} as text; YAML 1.2 reads a number"
+            message = f"{dotted(path)}: {text} is read as text, not as a number"
             fix = Fix(f"write {signed}", edits=(SetValue(path, signed),))
             yield Violation(path, message, fix=fix, mark=Mark.VALUE)
 

@@ -1,4 +1,4 @@
-"""Rules about the text itself: what YAML cannot read, or reads otherwise than it looks."""
+"""Rules about the text itself: what YAML or JSON cannot read, or reads otherwise than it looks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _reporter(
     )
 
 
-UNREADABLE = ("yaml-syntax", "not-utf8", "not-a-mapping", "unknown-dialect")
+UNREADABLE = ("yaml-syntax", "json-syntax", "not-utf8", "not-a-mapping", "unknown-dialect")
 """Rules whose findings say that the file, or the rest of it, was not checked: nothing silences them."""
 
 YAML_SYNTAX = _reporter(
@@ -174,8 +174,21 @@ UNUSED_SUPPRESSION = _reporter(
     "the file itself",
 )
 
+JSON_SYNTAX = _reporter(
+    "json-syntax",
+    "ND915",
+    Severity.ERROR,
+    "The file is not JSON",
+    "A file whose name ends in .json is read strictly: no comments, no comma after the last entry, no other quotes. "
+    "Nothing else can be checked: the framework stops here too.",
+    "",
+    "",
+    "Python's json, with which accelerate and transformers read .json files",
+)
+
 RULES: tuple[Rule[Document], ...] = (
     YAML_SYNTAX,
+    JSON_SYNTAX,
     DUPLICATE_KEY,
     DUPLICATE_SAME,
     YAML_TAG,

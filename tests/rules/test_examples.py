@@ -14,7 +14,14 @@ from ndcheck.policy import Policy
 from ndcheck.rules.rule import Rule
 
 WITH_EXAMPLES = [rule for rule in ALL if rule.bad or rule.good]
-WITHOUT = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable", "nodes-partly-used"}
+WITHOUT = {
+    "json-syntax",
+    "not-utf8",
+    "not-a-mapping",
+    "unknown-dialect",
+    "model-config-unreadable",
+    "nodes-partly-used",
+}
 
 
 def findings(rule: Rule[Any], fragment: str) -> list[str]:
