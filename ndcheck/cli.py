@@ -75,7 +75,7 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     facts.add_argument(
         "--dialect",
-        choices=["accelerate", "axolotl", "transformers"],
+        choices=["accelerate", "axolotl", "deepspeed", "transformers"],
         help="config language (default: told by the keys)",
     )
     facts.add_argument(
@@ -119,7 +119,7 @@ def _add_schema(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     schema.add_argument(
         "--dialect",
-        choices=["accelerate", "axolotl", "transformers"],
+        choices=["accelerate", "axolotl", "deepspeed", "transformers"],
         default="axolotl",
         help="config language (default: axolotl)",
     )

@@ -116,6 +116,10 @@ class Run:
     groups: Groups | None = None
     adapter: Value[str] | None = None
     reentrant: Value[bool] | None = None
+    precision: Value[str | None] | None = None
+    """bf16, fp16, fp8 or no, where the file says one."""
+    stated: Mapping[str, Value[Any]] = field(default_factory=dict)
+    """Further values of a trainer that an engine's config may state as well, by neutral names (learning_rate, ...)."""
     average_tokens: Value[bool] | None = None
     """The loss is divided by the label tokens of all ranks, not by each rank's own."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ndcheck.dialects import accelerate, axolotl, transformers
+from ndcheck.dialects import accelerate, axolotl, deepspeed, transformers
 from ndcheck.dialects.dialect import Dialect
 from ndcheck.rules.rule import Rule
 
 DIALECTS: dict[str, Dialect] = {
-    dialect.name: dialect for dialect in (axolotl.DIALECT, accelerate.DIALECT, transformers.DIALECT)
+    dialect.name: dialect for dialect in (axolotl.DIALECT, accelerate.DIALECT, transformers.DIALECT, deepspeed.DIALECT)
 }
 """Every dialect, by name."""
 

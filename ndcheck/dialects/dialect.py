@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -17,17 +18,28 @@ from ndcheck.settings import Settings
 from ndcheck.values import Value
 
 
+class Role(IntEnum):
+    """What a file is to a run, in the order in which the files are read."""
+
+    LAUNCH = 0
+    TRAINING = 1
+    ENGINE = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One framework's config language.
 
     ``markers`` are keys that no other framework's file has at top level, and ``telling`` a few of them for a message.
     ``minimal`` is the smallest config that the framework accepts, key -> YAML. ``key_count``: how many keys it knows.
-    ``model_path`` finds the value that may name a local model directory.
+    ``model_path`` finds the value that may name a local model directory, ``engine`` the one that names, or holds, the config of
+    an engine such as DeepSpeed. ``writes``: the notation that its files are commonly in.
     """
 
     name: str
     summary: str
+    role: Role
+    writes: Literal["yaml", "json"] = "yaml"
     markers: frozenset[str]
     telling: tuple[str, ...]
     minimal: Mapping[str, str]
@@ -36,6 +48,7 @@ class Dialect:
     resolve: Callable[[Mapping[Any, Any]], Settings]
     to_run: Callable[[Settings, Facts], Run]
     model_path: Callable[[Settings], Value[str] | None]
+    engine: Callable[[Settings], Value[Any] | None]
     rules: tuple[Rule[Any], ...]
 
     def recognised_by(self, mapping: Mapping[Any, Any]) -> tuple[str, ...]:

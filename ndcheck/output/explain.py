@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from textwrap import fill, indent
 from typing import Any
 
-from ndcheck.dialects.examples import facts_of
+from ndcheck.dialects.examples import facts_of, language
+from ndcheck.reader import read
 from ndcheck.rules.rule import Rule
 
 
@@ -20,14 +21,30 @@ def page(rule: Rule[Any]) -> str:
     ]
     for title, fragment in (("Breaks it", rule.bad), ("Does not", rule.good)):
         if fragment:
-            parts.append(f"{title}{_facts(rule)}:\n\n{indent(fragment.rstrip(), '    ')}")
+            parts.append(f"{title}{_facts(rule)}:\n\n{indent(_as_written(rule, fragment), '    ')}")
     if rule.unchecked:
         parts.append("The framework itself does not check this.")
     if rule.versions:
         parts.append(f"Holds for versions {rule.versions}.")
     parts.append(fill(f"Evidence: {rule.evidence}.", 100))
-    parts.append(f"To silence it on a line, end the line with:  # ndcheck: ignore[{rule.name}] why")
+    parts.append(_silence(rule))
     return "\n\n".join(parts) + "\n"
+
+
+def _as_written(rule: Rule[Any], fragment: str) -> str:
+    """The example in the notation of its dialect."""
+    if language(rule, fragment).writes == "json":
+        return json.dumps(read(fragment).data, indent=2)
+    return fragment.rstrip()
+
+
+def _silence(rule: Rule[Any]) -> str:
+    if rule.bad and language(rule, rule.bad).writes == "json":
+        return f"""JSON has no comments. To silence it, name the file in pyproject.toml:
+
+    [tool.ndcheck.per-file-ignores]
+    "*.json" = ["{rule.name}"]"""
+    return f"To silence it on a line, end the line with:  # ndcheck: ignore[{rule.name}] why"
 
 
 def table(rules: Iterable[Rule[Any]], form: str) -> str:

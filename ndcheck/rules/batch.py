@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from ndcheck.findings import Fix, SetValue, Severity, Violation, notes, place
+from ndcheck.layout import counted
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.run import Run
 
@@ -212,8 +214,50 @@ def tokens_not_averaged(run: Run) -> Iterator[Violation]:
     yield Violation(place(average), message, related, Fix("set it to true", edits=edits), severity)
 
 
+@rule(
+    "ND517",
+    Severity.ERROR,
+    Run,
+    evidence="DeepSpeed 0.19.8 config.py:590, an assertion on the three",
+    bad="train_batch_size: 32\ntrain_micro_batch_size_per_gpu: 2\ngradient_accumulation_steps: 1\n",
+    good="train_batch_size: 32\ntrain_micro_batch_size_per_gpu: 2\ngradient_accumulation_steps: 2\n",
+    given={"world_size": 8},
+)
+def batch_total(run: Run) -> Iterator[Violation]:
+    """The stated rows of a step are not what its factors make.
+
+    Rows of an optimizer step = micro batch x accumulation x data ranks. Ranks that split layers or sequences share their rows and
+    count once. A factor that is not stated is derived, and must come out whole.
+    """
+    total, micro, accumulation = run.batch.total, run.batch.micro, run.batch.accumulation
+    factors = [value for value in (micro, accumulation) if value is not None]
+    if total is None or any(value.value < 1 for value in (total, *factors)):
+        return
+    data_ranks = _data_ranks(run)
+    product = data_ranks * prod(value.value for value in factors)
+    whole = total.value == product if len(factors) == 2 else total.value % product == 0
+    if not data_ranks or whole:
+        return
+    text = " x ".join([*(str(value) for value in factors), counted(data_ranks, "data rank")])
+    nearest = max(total.value // product, 1) * product if len(factors) < 2 else product
+    edits = (SetValue(total.path, str(nearest)),) if total.path else ()
+    wrong = f"is not a multiple of {text}" if len(factors) < 2 else f"is not {text}"
+    fix = Fix(f"set it to {nearest}", edits=edits)
+    yield Violation(place(total), f"{total} {wrong} = {product}", notes(*factors), fix)
+
+
+def _data_ranks(run: Run) -> int:
+    """Ranks that read rows of their own; 0 if they are not a whole number."""
+    ulysses = run.sequence.ulysses
+    beside = ulysses.value if ulysses is not None and ulysses.value else 1
+    inner = run.degree("tp") * run.degree("cp") * run.degree("pp") * max(beside, 1)
+    world = run.world_size().value
+    return world // inner if world % inner == 0 else 0
+
+
 RULES: tuple[Rule[Run], ...] = (
     batch_factor_positive,
+    batch_total,
     dispatch_unequal_rows,
     dispatch_splits_mesh,
     split_batches_divide,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-ASSUMED = {"accelerate": "1.15", "axolotl": "0.18", "transformers": "5.24", "trl": "1.10"}
+ASSUMED = {"accelerate": "1.15", "axolotl": "0.18", "deepspeed": "0.19.8", "transformers": "5.24", "trl": "1.10"}
 """Package -> the version that its rules were written against: assumed where nobody says another."""
 
 

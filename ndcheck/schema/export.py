@@ -10,7 +10,7 @@ from ndcheck.findings import Severity
 from ndcheck.rules.rule import Rule
 from ndcheck.rules.versions import ASSUMED, in_range
 from ndcheck.run import Run
-from ndcheck.schema import accelerate, axolotl, transformers
+from ndcheck.schema import accelerate, axolotl, deepspeed, transformers
 from ndcheck.schema.clauses import Compiler, Definitions, clause
 from ndcheck.schema.extras import extras
 from ndcheck.schema.kinds import Kind, reads
@@ -18,7 +18,10 @@ from ndcheck.schema.places import KeyPath
 from ndcheck.schema.sharing import share
 from ndcheck.schema.words import Snippet, Words
 
-WORDS = {words.dialect.name: words for words in (axolotl.words(), accelerate.words(), transformers.words())}
+WORDS = {
+    words.dialect.name: words
+    for words in (axolotl.words(), accelerate.words(), transformers.words(), deepspeed.words())
+}
 """Dialect -> what a schema needs to know of it."""
 
 DRAFTS = {

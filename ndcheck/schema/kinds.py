@@ -83,7 +83,10 @@ def _kind_of(annotation: Any) -> Kind:
         return ANYTHING
     found: dict[str, Any] = {"described": described(annotation)}
     for branch in branches(annotation):
+        words = found.get("words", ())
         found |= _branch(branch)
+        if get_origin(branch) is Literal:
+            found["words"] = (*words, *found["words"])  # one Literal may follow another
     return Kind(**found)
 
 

@@ -17,7 +17,14 @@ from ndcheck.findings import Finding, RemoveKey, SetValue
 from ndcheck.policy import Policy
 
 DATA = Path(__file__).parents[1] / "data"
-WITHOUT_EXAMPLES = {"not-utf8", "not-a-mapping", "unknown-dialect", "model-config-unreadable", "nodes-partly-used"}
+WITHOUT_EXAMPLES = {
+    "not-utf8",
+    "json-syntax",
+    "not-a-mapping",
+    "unknown-dialect",
+    "model-config-unreadable",
+    "nodes-partly-used",
+}
 
 
 def corpus() -> list[tuple[str, tuple[Finding, ...]]]:

@@ -19,7 +19,7 @@ from ndcheck.schema.export import WORDS, conditional_rules
 from ndcheck.schema.words import Words
 
 VERDICTS = Path(__file__).parents[1] / "data" / "axolotl_verdicts.jsonl"
-GENERATED = {"axolotl": 5000, "accelerate": 1000, "transformers": 1000}
+GENERATED = {"axolotl": 5000, "accelerate": 1000, "transformers": 1000, "deepspeed": 1000}
 
 SWITCHES = (True, True, False, None)
 TEXTS = ("true", "no", "1", "0", "x", "", "yes", "ON", "None")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ndcheck.dialects.accelerate.model import AccelerateKeys
 from ndcheck.dialects.accelerate.resolve import KNOWN, TOP, resolve
 from ndcheck.dialects.accelerate.to_run import to_run
-from ndcheck.dialects.dialect import Dialect
+from ndcheck.dialects.dialect import Dialect, Role
 from ndcheck.rules import NEUTRAL, accelerate
 
 DIALECT = Dialect(
     name="accelerate",
     summary="accelerate's launch file, as `accelerate config` writes it",
+    role=Role.LAUNCH,
     markers=frozenset(
         {
             "compute_environment",
@@ -38,5 +39,6 @@ DIALECT = Dialect(
     resolve=resolve,
     to_run=to_run,
     model_path=lambda settings: None,
+    engine=lambda settings: settings.value("deepspeed_config.deepspeed_config_file"),
     rules=(*NEUTRAL, *accelerate.RULES),
 )

@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ndcheck.dialects.axolotl.model import AxolotlKeys
 from ndcheck.dialects.axolotl.resolve import ALL_KEYS, resolve
 from ndcheck.dialects.axolotl.to_run import model_path, to_run
-from ndcheck.dialects.dialect import Dialect, examine
+from ndcheck.dialects.dialect import Dialect, Role, examine
 from ndcheck.facts import from_context
 from ndcheck.findings import Severity
 from ndcheck.rules import NEUTRAL, axolotl
@@ -20,6 +20,7 @@ from ndcheck.rules.versions import in_range
 DIALECT = Dialect(
     name="axolotl",
     summary="axolotl's training config",
+    role=Role.TRAINING,
     markers=frozenset(
         {
             "base_model",
@@ -52,6 +53,7 @@ DIALECT = Dialect(
     resolve=resolve,
     to_run=to_run,
     model_path=model_path,
+    engine=lambda settings: settings.value("deepspeed"),
     rules=(*NEUTRAL, *axolotl.RULES),
 )
 

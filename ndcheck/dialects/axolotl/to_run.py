@@ -38,7 +38,6 @@ def to_run(settings: Settings, facts: Facts) -> Run:
         batch=Batch(
             micro=_given(settings, "micro_batch_size"),
             accumulation=derive(lambda: _accumulation(settings)),
-            total=_given(settings, "batch_size"),
         ),
         sequence=Sequence(
             length=_given(settings, "sequence_len"),

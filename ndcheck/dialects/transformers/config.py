@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ndcheck.dialects.dialect import Dialect
+from ndcheck.dialects.dialect import Dialect, Role
 from ndcheck.dialects.transformers.model import TransformersKeys
 from ndcheck.dialects.transformers.resolve import KNOWN, resolve
 from ndcheck.dialects.transformers.to_run import to_run
@@ -31,6 +31,7 @@ def model_path(settings: Settings) -> Value[str] | None:
 DIALECT = Dialect(
     name="transformers",
     summary="arguments of transformers' Trainer and of TRL's trainers, as YAML or JSON",
+    role=Role.TRAINING,
     markers=MARKERS,
     telling=("model_name_or_path", "num_train_epochs", "per_device_train_batch_size"),
     key_count=len(KNOWN),
@@ -39,5 +40,6 @@ DIALECT = Dialect(
     resolve=resolve,
     to_run=to_run,
     model_path=model_path,
+    engine=lambda settings: settings.value("deepspeed"),
     rules=(*NEUTRAL, *transformers.RULES),
 )

@@ -1,0 +1,5 @@
+"""DeepSpeed's JSON config."""
+
+from ndcheck.dialects.deepspeed.config import DIALECT
+
+__all__ = ["DIALECT"]
