@@ -317,5 +317,5 @@ def test_verbose_says_what_a_file_was_taken_for(tmp_path: Path, capsys: pytest.C
 def test_dialects_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dialects"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["axolotl", "accelerate", "transformers"]
+    assert [line.split()[0] for line in lines] == ["axolotl", "accelerate", "transformers", "deepspeed"]
     assert all(re.search(r" \d+ keys, \d+ rules ", line) for line in lines)

@@ -1,4 +1,4 @@
-"""Conditional rules of accelerate's and transformers' dialects: every operand on its own."""
+"""Conditional rules of accelerate's, transformers' and DeepSpeed's dialects: every operand on its own."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def zero(*entries: str) -> str:
     return f"{DEEPSPEED}deepspeed_config: {{{', '.join(entries)}}}\n"
 
 
+def json_zero(stage: object, **entries: str) -> str:
+    """DeepSpeed's own section."""
+    inner = ", ".join([f"stage: {stage}", *(f"{key}: {value}" for key, value in entries.items())])
+    return f"zero_optimization: {{{inner}}}\n"
+
+
 def section(*entries: str, on: str = "true") -> str:
     return f"fsdp: {on}\nfsdp_config: {{{', '.join(entries)}}}\n"
 
@@ -53,6 +59,17 @@ BROKEN: dict[str, list[str]] = {
     "TR106": ["deepspeed: a.json\nsave_only_model: true\nload_best_model_at_end: true\n"],
     "TR207": ["padding_free: true\n"],
     "TR209": [f"loss_type: other\n{key}: true\n" for key in ("packing", "assistant_only_loss")],
+    "DS105": ["gradient_allreduce_op: max\n"],
+    "DS106": ["communication_data_type: int8\n"],
+    "DS202": ["bf16: {enabled: true, bf16_master_weights_and_grads: true}\nzero_optimization: {overlap_comm: true}\n"],
+    "DS206": ["bf16: {enabled: true}\nfp16: {loss_scale: 1}\n"],
+    "DS301": [json_zero(-1), json_zero(5)],
+    "DS302": [json_zero(0, offload_param="{device: nvme, nvme_path: /n}"), json_zero(1, offload_param="{device: cpu}")],
+    "DS303": [json_zero(0, offload_optimizer="{device: nvme, nvme_path: /n}")],
+    "DS304": [json_zero(1, offload_optimizer="{device: nvme, nvme_path: /n}")],
+    "DS308": [json_zero(0, compute_grad_norm="false")],
+    "DS315": ["scheduler: {type: WarmupLR, params: {warmup_num_steps: -1}}\n"],
+    "DS402": ["sequence_parallel_size: -1\n"],
 }
 """Code -> fragments that break the rule, beyond its own bad example."""
 
@@ -187,6 +204,32 @@ FINE: dict[str, list[str]] = {
         "packing: true\n",
         *(f"packing: true\nloss_type: {name}\n" for name in ("nll", "dft", "chunked_nll")),
     ],
+    "DS103": ["train_batch_size: 8\n", "train_micro_batch_size_per_gpu: 1\n"],
+    "DS105": ["gradient_clipping: 1.0\n", "gradient_allreduce_op: sum\n"],
+    "DS106": ["gradient_clipping: 1.0\n", "communication_data_type: fp16\n", "communication_data_type: bf16\n"],
+    "DS201": ["fp16: {enabled: true}\n"],
+    "DS202": ["zero_optimization: {stage: 0}\n"],
+    "DS203": ["zero_optimization: {stage: 0}\n"],
+    "DS204": ["bf16: {enabled: true}\n"],
+    "DS206": ["fp16: {enabled: true, loss_scale: 2}\n"],
+    "DS301": [json_zero(0), json_zero(1), json_zero(2), "zero_optimization: {overlap_comm: true}\n"],
+    "DS302": [json_zero(0), json_zero(2, offload_param="{device: none}")],
+    "DS303": [json_zero(0), json_zero(0, offload_optimizer="{device: none}")],
+    "DS304": [
+        json_zero(2, offload_optimizer="{device: cpu}"),
+        json_zero(0, offload_optimizer="{device: nvme, nvme_path: /n}"),
+    ],
+    "DS305": [json_zero(3, offload_optimizer="{device: cpu}")],
+    "DS306": [json_zero(3, offload_param="{device: cpu}")],
+    "DS308": [json_zero(3), json_zero(1, compute_grad_norm="false")],
+    "DS309": [json_zero(3), "gradient_allreduce_op: sum\nzero_optimization: {overlap_comm: true}\n"],
+    "DS315": [
+        "gradient_clipping: 1.0\n",
+        "scheduler: {type: WarmupLR, params: {warmup_num_steps: auto}}\n",
+        "scheduler: {type: WarmupLR, params: {warmup_num_steps: 1}}\n",
+    ],
+    "DS401": ["zero_optimization: {stage: 3}\n", "tensor_parallel: {autotp_size: 1}\nzero_optimization: {stage: 3}\n"],
+    "DS402": ["gradient_clipping: 1.0\n"],
 }
 """Code -> fragments that do not break the rule, beyond its own good example."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ndcheck.findings import Fix, RemoveKey, RenameKey, SetValue, Severity, Violation, notes, place
-from ndcheck.rules.conditions import Condition, at_least, equals, is_set, one_of
+from ndcheck.rules.conditions import at_least, equals, is_set, one_of
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.settings import Settings
 
@@ -20,11 +20,6 @@ def zero(**entries: object) -> str:
     return f"zero_optimization: {{{inner}}}\n"
 
 
-def known_stage() -> Condition:
-    """0 to 3."""
-    return at_least(STAGE, 0) & ~at_least(STAGE, 4)
-
-
 STAGE_KNOWN = conditional(
     "DS301",
     "deepspeed-zero-stage",
@@ -33,7 +28,7 @@ STAGE_KNOWN = conditional(
     summary="There is no such ZeRO stage",
     why="Stage 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.",
     when=is_set(STAGE),
-    then=known_stage(),
+    then=one_of(STAGE, 0, 1, 2, 3),
     message=f"{{{STAGE}}}: there are 0 to 3",
     fix=Fix("use one of them"),
     evidence="DeepSpeed 0.19.8 zero/config.py",
@@ -48,7 +43,7 @@ PARAM_STAGE = conditional(
     Settings,
     summary="Parameters are to be offloaded, and ZeRO does not shard them",
     why="Only stage 3 cuts parameters, and only what it cuts can it keep elsewhere; below that the section has no effect.",
-    when=one_of(PARAM_DEVICE, "cpu", "nvme") & ~at_least(STAGE, 4),
+    when=one_of(PARAM_DEVICE, "cpu", "nvme"),
     then=at_least(STAGE, 3),
     message=f"{{{PARAM_DEVICE}}} has no effect with {{{STAGE}}}",
     fix=Fix("set stage: 3, or remove offload_param"),
@@ -82,8 +77,7 @@ NVME_STAGE = conditional(
     Settings,
     summary="Offloading to a disk below stage 3",
     why="Only the optimizer of stage 3 swaps with a disk; those of stages 1 and 2 know the CPU's memory.",
-    when=equals(OPTIMIZER_DEVICE, "nvme") & at_least(STAGE, 1),
-    then=at_least(STAGE, 3),
+    when=equals(OPTIMIZER_DEVICE, "nvme") & one_of(STAGE, 1, 2),
     message=f"{{{OPTIMIZER_DEVICE}}} needs stage 3, not {{{STAGE}}}",
     fix=Fix("set stage: 3, or device: cpu"),
     evidence="DeepSpeed's docs/config-json: nvme is for stage 3",
@@ -159,7 +153,7 @@ SUM_STAGE = conditional(
     Settings,
     summary="Gradients are summed under stage 3",
     why="Its reduce-scatter divides by the ranks; DeepSpeed refuses the sum.",
-    when=equals("gradient_allreduce_op", "sum") & at_least(STAGE, 0),
+    when=equals("gradient_allreduce_op", "sum"),
     then=~at_least(STAGE, 3),
     message=f"{{gradient_allreduce_op}} does not work with {{{STAGE}}}",
     fix=Fix("use mean", edits=(SetValue(("gradient_allreduce_op",), "mean"),)),
