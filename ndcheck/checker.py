@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ndcheck.dialects import DIALECTS, Detection, detect
-from ndcheck.dialects.dialect import Dialect, Examination, examine
+from ndcheck.dialects.dialect import Dialect, Examination, Role, examine
 from ndcheck.document import Document, Problem, Span
 from ndcheck.facts import FactError, Facts, read_model_config
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
+from ndcheck.pairing import Driven, Launched, driven_by, elsewhere, started_by, with_ranks
 from ndcheck.policy import Policy
 from ndcheck.reader import read
+from ndcheck.rules import NEUTRAL
 from ndcheck.rules import text as text_rules
 from ndcheck.rules.judge import judge
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
+from ndcheck.settings import Settings
 from ndcheck.suppressions import Suppression, suppressions
 from ndcheck.values import Path, Unreadable, Value, dotted
 
@@ -37,7 +40,7 @@ class Derived:
 class FileReport:
     """What was found in one file, by position. ``not_run``: fact -> rules that stayed silent without it.
 
-    ``told_by`` says what the dialect was known by.
+    ``told_by`` says what the dialect was known by. ``asked_for``: it is the file that was to be checked, not one beside it.
     """
 
     path: str
@@ -47,6 +50,7 @@ class FileReport:
     findings: tuple[Finding, ...]
     not_run: dict[str, frozenset[str]]
     derived: Derived
+    asked_for: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +83,90 @@ class Report:
         return merged
 
 
+class PairError(ValueError):
+    """Files that cannot belong to one run; the message says why."""
+
+
+class Text(NamedTuple):
+    """A file's name and content."""
+
+    path: str
+    content: bytes | str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sheet:
+    """One config on its way to a report. ``within``: the key under which it stands in the file, if it is not the file itself."""
+
+    path: str
+    document: Document
+    dialect: Dialect | None = None
+    told_by: str = ""
+    settings: Settings | None = None
+    within: Path = ()
+    namer: _Sheet | None = None
+    alone: Run | None = None
+    examination: Examination | None = None
+    found: list[_Placed] = field(default_factory=list)
+    missing: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def is_a(self, role: Role) -> bool:
+        """It is read, and has this part in the run."""
+        return self.dialect is not None and self.dialect.role is role
+
+
+class _Placed(NamedTuple):
+    """A violation in a sheet; ``other`` is the pair's other file, if it is a pair's."""
+
+    rule: Rule[Any]
+    violation: Violation
+    other: _Sheet | None = None
+
+
 def check(
     content: bytes | str, path: str, facts: Facts, dialect: str | None = None, policy: Policy | None = None
 ) -> FileReport:
     """Check one file's content. Never raises for what the content is.
 
-    ``dialect`` is a name of DIALECTS; without it the content decides. Without ``policy`` every rule speaks.
+    ``dialect`` is a name of DIALECTS; without it the content decides. Without ``policy`` every rule speaks. An engine's config that
+    the file names is read beside it, and what is found there is in ``check_together``'s further reports.
+    """
+    return check_together([Text(path, content)], facts, dialect, policy)[0]
+
+
+def check_together(
+    texts: Sequence[Text], facts: Facts, dialect: str | None = None, policy: Policy | None = None
+) -> tuple[FileReport, ...]:
+    """Check the files of one run: each for itself, and all against each other; and an engine's config that one of them names.
+
+    ``dialect`` is that of the first. The reports come in the order of the files, those of named files last. Raises PairError for two
+    files that have the same part in a run.
     """
     policy = policy or Policy()
-    document = _read(content, path)
+    sheets = [_sheet(text, dialect if number == 0 else None) for number, text in enumerate(texts)]
+    _one_of_each(sheets)
+    if not any(sheet.is_a(Role.ENGINE) for sheet in sheets):
+        sheets += [engine for sheet in list(sheets) if (engine := _engine(sheet)) is not None]
+    known = sorted((sheet for sheet in sheets if sheet.dialect), key=_part)
+    for sheet in known:
+        _examine_beside(sheet, known, facts, policy)
+    for launch in known:
+        for other in known:
+            _compare(launch, other, policy)
+    for sheet in sheets:
+        if sheet.dialect is None:
+            rules = [rule for rule in text_rules.RULES if _speaks(rule, policy, sheet.path)]
+            sheet.found = [_Placed(*found) for found in judge(rules, sheet.document).violations]
+    return tuple(_report(sheet, sheets, policy) for sheet in sheets if not sheet.within)
+
+
+def _part(sheet: _Sheet) -> Role:
+    assert sheet.dialect is not None
+    return sheet.dialect.role
+
+
+def _sheet(text: Text, dialect: str | None) -> _Sheet:
+    document = _read(text.content, text.path)
     mapping = document.data
     told = detect(mapping) if isinstance(mapping, dict) else Detection(None, {})
     chosen = DIALECTS[dialect] if dialect else told.dialect
@@ -101,12 +180,134 @@ def check(
     if chosen is None or not isinstance(mapping, dict):
         if isinstance(mapping, dict) and not _is_broken(document):
             document.problems.append(Problem("unknown-dialect", _unknown_dialect(told), Span(0, 0)))
-        rules = [rule for rule in text_rules.RULES if _speaks(rule, policy, path)]
-        return _report(path, document, None, "", judge(rules, document).violations, policy)
-    chosen = replace(chosen, rules=tuple(rule for rule in chosen.rules if _speaks(rule, policy, path)))
-    examination = _examine(chosen, document, mapping, facts)
+        return _Sheet(path=text.path, document=document)
     why = "as asked for" if dialect else f"its keys {', '.join(sorted(told.keys[chosen.name]))}"
-    return _report(path, document, chosen, why, examination.verdicts.violations, policy, examination)
+    return _Sheet(path=text.path, document=document, dialect=chosen, told_by=why, settings=chosen.resolve(mapping))
+
+
+def _one_of_each(sheets: Sequence[_Sheet]) -> None:
+    parts = {Role.LAUNCH: "launch files", Role.TRAINING: "training files", Role.ENGINE: "configs of an engine"}
+    for role, what in parts.items():
+        same = [sheet.path for sheet in sheets if sheet.is_a(role)]
+        if len(same) > 1:
+            raise PairError(f"{same[0]} and {same[1]} are both {what}; a run has one")
+
+
+def _engine(sheet: _Sheet) -> _Sheet | None:
+    """The engine's config that a file names or holds, if it can be read."""
+    if sheet.dialect is None or sheet.settings is None:
+        return None
+    value = sheet.dialect.engine(sheet.settings)
+    if value is None or not value.readable or value.path is None:
+        return None
+    dialect = next(one for one in DIALECTS.values() if one.role is Role.ENGINE)
+    if isinstance(value.value, dict):
+        settings = dialect.resolve(value.value)
+        engine = _Sheet(path=sheet.path, document=sheet.document, dialect=dialect, settings=settings, within=value.path)
+        engine.namer = sheet
+        return engine
+    if not isinstance(value.value, str) or not value.value:
+        return None
+    found = _named_file(value.value, sheet.path)
+    if found is None:
+        silent = [rule.name for rule in dialect.rules if rule not in NEUTRAL or rule.reads is Driven]
+        sheet.missing["engine_config"] = frozenset(silent)
+        return None
+    engine = _sheet(found, dialect.name)
+    engine.told_by, engine.namer = f"{dotted(value.path)} in {sheet.path}", sheet
+    if engine.settings is not None:
+        sheet.settings.let_name(dotted(value.path), _reader(engine.settings, engine.path))
+    return engine
+
+
+def _reader(settings: Settings, name: str) -> Callable[[str], Value[Any] | None]:
+    def read_there(key: str) -> Value[Any] | None:
+        value = settings.value(key)
+        return None if value is None else elsewhere(value, name)
+
+    return read_there
+
+
+MAX_NAMED = 1_000_000
+"""Bytes of a file that a config names; a larger one is no config."""
+
+
+def _named_file(name: str, by: str) -> Text | None:
+    """A JSON file that a config names: from here, else from beside the config. Nothing else is opened."""
+    for path in (FilePath(name), FilePath(by).parent / name):
+        try:
+            if path.suffix == ".json" and path.is_file() and path.stat().st_size <= MAX_NAMED:
+                return Text(str(path), path.read_bytes())
+        except (OSError, ValueError):  # no such name, or not for us to read
+            continue
+    return None
+
+
+def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy: Policy) -> None:
+    """Put the rules to one sheet, with what the files before it say."""
+    assert sheet.dialect is not None
+    assert sheet.settings is not None
+    above = [one for one in known if one.examination is not None and _belong(one, sheet)]
+    launch = next((one for one in above if one.is_a(Role.LAUNCH)), None)
+    if launch is not None and launch.alone is not None:
+        facts = with_ranks(facts, launch.alone, launch.path)
+    if facts.model is None:
+        facts = _with_local_model(sheet.dialect.model_path(sheet.settings), sheet.document, facts)
+
+    def complete(run: Run) -> Run:
+        sheet.alone = run
+        for one in above:
+            if one.alone is not None and one.is_a(Role.LAUNCH) and sheet.is_a(Role.TRAINING):
+                run = started_by(run, one.alone, one.path)
+        if sheet.is_a(Role.ENGINE) and above and above[-1].examination is not None:
+            run = driven_by(run, above[-1].examination.run, above[-1].path)
+        return run
+
+    chosen = replace(
+        sheet.dialect, rules=tuple(rule for rule in sheet.dialect.rules if _speaks(rule, policy, sheet.path))
+    )
+    document = None if sheet.within else sheet.document
+    sheet.examination = examine(chosen, sheet.settings, facts, document, complete)
+    said = {placed.rule.code for one in above for placed in one.found}
+    for rule, violation in sheet.examination.verdicts.violations:
+        # what stands nowhere in this file follows from the others, where it may have been said already
+        if violation.path or rule.reads is not Run or rule.code not in said:
+            sheet.found.append(_Placed(rule, _inside(violation, sheet.within)))
+
+
+def _belong(one: _Sheet, other: _Sheet) -> bool:
+    """An engine's config belongs to the file that names it, and to what starts that."""
+    return not other.is_a(Role.ENGINE) or other.namer is None or one is other.namer or one.is_a(Role.LAUNCH)
+
+
+def _compare(first: _Sheet, second: _Sheet, policy: Policy) -> None:
+    """Put the rules about pairs to two files, the alone-standing meaning of each."""
+    if first.alone is None or second.alone is None:
+        return
+    names = (first.path, second.path)
+    pair: Launched | Driven
+    if first.is_a(Role.LAUNCH) and second.is_a(Role.TRAINING):
+        pair = Launched(first=first.alone, second=second.alone, names=names)
+    elif second.is_a(Role.ENGINE) and not first.is_a(Role.ENGINE) and (second.namer or first) is first:
+        pair = Driven(first=first.alone, second=second.alone, names=names)
+    else:
+        return
+    for rule, violation in judge(NEUTRAL, pair).violations:
+        sheet, other = (second, first) if violation.file else (first, second)
+        if _speaks(rule, policy, sheet.path):
+            sheet.found.append(_Placed(rule, _inside(violation, sheet.within), other))
+
+
+def _inside(violation: Violation, within: Path) -> Violation:
+    """A violation in a config that stands under a key of the file."""
+    if not within:
+        return violation
+    here = violation.file
+    moved = tuple(replace(note, path=within + note.path) if note.file == here else note for note in violation.notes)
+    fix = violation.fix
+    if fix is not None:
+        fix = replace(fix, edits=tuple(replace(edit, path=within + edit.path) for edit in fix.edits))
+    return replace(violation, path=within + violation.path, notes=moved, fix=fix)
 
 
 def _speaks(rule: Rule[Any], policy: Policy, path: str) -> bool:
@@ -145,13 +346,6 @@ def _examples(dialect: Dialect) -> str:
     return ", ".join(dialect.telling)
 
 
-def _examine(dialect: Dialect, document: Document, mapping: dict[Any, Any], facts: Facts) -> Examination:
-    settings = dialect.resolve(mapping)
-    if facts.model is None:
-        facts = _with_local_model(dialect.model_path(settings), document, facts)
-    return examine(dialect, settings, facts, document)
-
-
 def _with_local_model(named: Value[str] | None, document: Document, facts: Facts) -> Facts:
     """The model's shape, where the config names a directory on this disk."""
     if named is None or not _is_directory(named.value):
@@ -171,28 +365,27 @@ def _is_directory(name: str) -> bool:
         return False
 
 
-def _report(
-    path: str,
-    document: Document,
-    dialect: Dialect | None,
-    told_by: str,
-    violations: Iterable[tuple[Rule[Any], Violation]],
-    policy: Policy,
-    examination: Examination | None = None,
-) -> FileReport:
-    findings = [_finding(document, rule, violation, policy) for rule, violation in violations]
+def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileReport:
+    """What was found in a file, and in configs that stand under a key of it."""
+    document, path = sheet.document, sheet.path
+    parts = [sheet, *(one for one in sheets if one.within and one.namer is sheet)]
+    findings = [_finding(document, placed, policy, path) for part in parts for placed in part.found]
     findings = _unsuppressed(document, findings, policy, path)
     findings = [finding for finding in findings if policy.shows(finding.severity)]
     findings.sort(key=lambda finding: (finding.region.line, finding.region.column, finding.code))
-    silent = examination.verdicts.not_run if examination else {}
+    silent = dict(sheet.missing)
+    for part in parts:
+        for fact, rules in part.examination.verdicts.not_run.items() if part.examination else ():
+            silent[fact] = silent.get(fact, frozenset()) | {rule.name for rule in rules}
     return FileReport(
         path=path,
         document=document,
-        dialect=dialect.name if dialect else None,
-        told_by=told_by,
+        dialect=sheet.dialect.name if sheet.dialect else None,
+        told_by=sheet.told_by,
         findings=tuple(findings),
-        not_run={fact: frozenset(rule.name for rule in rules) for fact, rules in silent.items()},
-        derived=_derived(examination.run) if examination else Derived(),
+        not_run=silent,
+        derived=_derived(sheet.examination.run) if sheet.examination else Derived(),
+        asked_for=sheet is sheets[0],
     )
 
 
@@ -216,16 +409,12 @@ def _unsuppressed(document: Document, findings: list[Finding], policy: Policy, p
 
 
 def _unused(document: Document, comment: Suppression, message: str, policy: Policy) -> Finding:
-    return _finding(document, text_rules.UNUSED_SUPPRESSION, Violation((), message, span=comment.span), policy)
+    return _finding(document, _Placed(text_rules.UNUSED_SUPPRESSION, Violation((), message, span=comment.span)), policy)
 
 
-def _finding(document: Document, rule: Rule[Any], violation: Violation, policy: Policy) -> Finding:
+def _finding(document: Document, placed: _Placed, policy: Policy, path: str = "") -> Finding:
+    rule, violation, other = placed
     span = Span(*violation.span) if violation.span else _span(document, violation.path, violation.mark)
-    related = tuple(
-        _region(document, note.span or _span(document, note.path, Mark.KEY), note.label)
-        for note in violation.notes
-        if note.span or document.locate(note.path)
-    )
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -235,9 +424,19 @@ def _finding(document: Document, rule: Rule[Any], violation: Violation, policy: 
         key=dotted(violation.path),
         message=violation.message,
         region=_region(document, span),
-        related=related,
+        related=tuple(_related(document, violation, other, path)),
         fix=violation.fix,
     )
+
+
+def _related(document: Document, violation: Violation, other: _Sheet | None, path: str) -> Iterator[Region]:
+    for note in violation.notes:
+        there, name, place = document, "", note.path
+        if note.file != violation.file and other is not None:
+            there, place = other.document, other.within + note.path
+            name = other.path if other.path != path else ""
+        if note.span or there.locate(place):
+            yield _region(there, note.span or _span(there, place, Mark.KEY), note.label, name)
 
 
 def _span(document: Document, path: Path, mark: Mark) -> Span:
@@ -252,9 +451,9 @@ def _span(document: Document, path: Path, mark: Mark) -> Span:
     return Span(0, 0)
 
 
-def _region(document: Document, span: Span, label: str = "") -> Region:
+def _region(document: Document, span: Span, label: str = "", path: str = "") -> Region:
     start, end = document.position(span.start), document.position(max(span.end, span.start))
-    return Region(start.line, start.column, end.line, end.column, label)
+    return Region(start.line, start.column, end.line, end.column, label, path)
 
 
 def _derived(run: Run) -> Derived:

@@ -65,6 +65,14 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     facts = validate.add_argument_group(
         "facts", "what the file does not say; rules that need a missing one stay silent"
     )
+    facts.add_argument(
+        "--with",
+        dest="beside",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file of the same run, such as accelerate's launch file: each is checked against the other; repeatable",
+    )
     facts.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: $WORLD_SIZE, if set)")
     facts.add_argument("--nodes", type=int, metavar="N", help="number of machines")
     facts.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs in each machine")

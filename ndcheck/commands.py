@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ndcheck import baseline, fixes, options
-from ndcheck.checker import FileReport, Report, check
+from ndcheck.checker import FileReport, PairError, Report, Text, check_together
 from ndcheck.facts import FactError, Facts, gather
 from ndcheck.findings import Severity
 from ndcheck.output import as_json, as_text
@@ -34,6 +34,14 @@ class _Job:
     policy: Policy
     dialect: str | None
     unsafe: bool
+    beside: tuple[Text, ...]
+
+    def check(self, content: bytes | str, name: str) -> tuple[FileReport, ...]:
+        """The reports of a file and of those of the same run. Raises UsageError if they cannot be of one."""
+        try:
+            return check_together([Text(name, content), *self.beside], self.facts, self.dialect, self.policy)
+        except PairError as error:
+            raise UsageError(f"--with: {error}") from None
 
 
 def validate(arguments: Namespace, stdin: BinaryIO, write: Say, complain: Say, *, colour: bool) -> int:
@@ -46,16 +54,18 @@ def validate(arguments: Namespace, stdin: BinaryIO, write: Say, complain: Say, *
         try:
             content = stdin.read() if name == "-" else Path(name).read_bytes()
             shown = arguments.stdin_filename if name == "-" else name
-            file, after = _check(content, shown, job, arguments)
+            files, after = _check(content, shown, job, arguments)
             if after is not None:
                 changes.append(fixes.diff(_text(content), after, shown))
                 _save(name, content, after, arguments, write)
+        except UsageError:
+            raise
         except (OSError, ValueError) as error:
             unreadable[name] = getattr(error, "strerror", None) or str(error)
             complain(f"{name}: {unreadable[name]}")
             continue
-        reports.append(file)
-    report = Report(files=tuple(reports))
+        reports += files
+    report = Report(files=_merged(reports))
     if arguments.write_baseline:
         return _write_baseline(arguments.write_baseline, report, complain, bool(unreadable))
     known = arguments.baseline or settings.get("baseline")
@@ -76,21 +86,33 @@ def _to_stderr(complain: Say) -> Say:
     return lambda text: complain(f"after the repairs\n{text}".rstrip("\n"))
 
 
-def _check(content: bytes, name: str, job: _Job, arguments: Namespace) -> tuple[FileReport, str | None]:
-    """The report, and the repaired text if repairs were asked for and made."""
-    report = check(content, name, job.facts, job.dialect, job.policy)
+def _check(content: bytes, name: str, job: _Job, arguments: Namespace) -> tuple[tuple[FileReport, ...], str | None]:
+    """The reports, and the repaired text if repairs were asked for and made. Only the file itself is repaired."""
+    reports = job.check(content, name)
     if not (arguments.fix or arguments.diff):
-        return report, None
+        return reports, None
     text = _text(content)
     after, made = fixes.fix_text(
-        text,
-        lambda changed: check(changed, name, job.facts, job.dialect, job.policy).findings,
-        path=name,
-        unsafe=job.unsafe,
+        text, lambda changed: job.check(changed, name)[0].findings, path=name, unsafe=job.unsafe
     )
     if not made:
-        return report, None
-    return check(after, name, job.facts, job.dialect, job.policy), after
+        return reports, None
+    return job.check(after, name), after
+
+
+def _merged(reports: Iterable[FileReport]) -> tuple[FileReport, ...]:
+    """One report of each file, though several may name it: what was found in it beside each of them, once."""
+    merged: dict[str, FileReport] = {}
+    for report in reports:
+        key = os.path.realpath(report.path)
+        seen = merged.get(key)
+        if seen is None:
+            merged[key] = report
+            continue
+        new = [finding for finding in report.findings if finding not in seen.findings]
+        found = sorted((*seen.findings, *new), key=lambda one: (one.region.line, one.region.column, one.code))
+        merged[key] = replace(seen, findings=tuple(found), asked_for=seen.asked_for or report.asked_for)
+    return tuple(merged.values())
 
 
 def _text(content: bytes) -> str:
@@ -161,7 +183,16 @@ def _job(arguments: Namespace) -> tuple[_Job, dict[str, Any]]:
         )
     except (FactError, PolicyError) as error:
         raise UsageError(str(error)) from None
-    return _Job(facts, policy, given("dialect"), arguments.unsafe_fixes), settings
+    return _Job(facts, policy, given("dialect"), arguments.unsafe_fixes, _beside(arguments)), settings
+
+
+def _beside(arguments: Namespace) -> tuple[Text, ...]:
+    try:
+        return tuple(Text(name, Path(name).read_bytes()) for name in arguments.beside)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--with: {getattr(error, 'filename', '')}: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def _settings(arguments: Namespace) -> dict[str, Any]:

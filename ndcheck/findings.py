@@ -70,17 +70,18 @@ class Fix:
 class Note:
     """A further place that takes part in a violation, and what it contributes.
 
-    ``span`` places it when it is not an entry of the file.
+    ``span`` places it when it is not an entry of the file. ``file`` is the one of a pair that it is in.
     """
 
     path: Path
     label: str
     span: Span | None = None
+    file: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule broken at one place. ``path`` () means the file as a whole."""
+    """One rule broken at one place. ``path`` () means the file as a whole; ``file`` is the one of a pair, 0 or 1."""
 
     path: Path
     message: str
@@ -89,17 +90,22 @@ class Violation:
     severity: Severity | None = None  # only where it differs from the rule's own
     mark: Mark = Mark.KEY
     span: Span | None = None  # only where the place is not an entry of the file
+    file: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Lines and columns counted from 1; the end is exclusive. ``label`` says what stands there."""
+    """Lines and columns counted from 1; the end is exclusive. ``label`` says what stands there.
+
+    ``path`` is empty in the finding's own file.
+    """
 
     line: int
     column: int
     end_line: int
     end_column: int
     label: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

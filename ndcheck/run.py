@@ -24,6 +24,7 @@ class Sharding:
     ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``by_mesh``: accelerate's mesh
     places the ranks, with DDP or FSDP for the data axes; else the framework shards in a way of its own (Megatron-LM, transformers'
     DistributedConfig). ``fills``: a dp_shard that nobody wrote takes the ranks that are left.
+    ``by_launcher``: the framework leaves FSDP to its launcher as readily as it sets it up itself.
     """
 
     fsdp: Value[bool]
@@ -33,6 +34,7 @@ class Sharding:
     switch: str = "fsdp_version: 2"
     by_mesh: bool = True
     fills: bool = False
+    by_launcher: bool = False
     cpu: Value[bool] | None = None
 
 
@@ -116,7 +118,7 @@ class Run:
     groups: Groups | None = None
     adapter: Value[str] | None = None
     reentrant: Value[bool] | None = None
-    precision: Value[str | None] | None = None
+    precision: Value[str] | None = None
     """bf16, fp16, fp8 or no, where the file says one."""
     stated: Mapping[str, Value[Any]] = field(default_factory=dict)
     """Further values of a trainer that an engine's config may state as well, by neutral names (learning_rate, ...)."""

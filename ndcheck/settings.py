@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,11 +91,16 @@ class Settings:
         self._unreadable |= {path[: _first_index(path)] for path in self._unreadable}
         self._defaults = defaults or {}
         self._overlay: dict[str, Value[Any] | None] = {}
+        self._named: dict[str, Callable[[str], Value[Any] | None]] = {}
         self._written: dict[str, Value[Any] | None] = {}  # a hundred rules ask for the same few keys
 
     def put(self, key: str, value: Value[Any] | None) -> None:
         """Let ``value`` be in force for ``key``."""
         self._overlay[key] = value
+
+    def let_name(self, key: str, read: Callable[[str], Value[Any] | None]) -> None:
+        """Let the keys below ``key``, which names a file, be read from that file."""
+        self._named[key] = read
 
     def value(self, key: str) -> Value[Any] | None:
         """The value in force, or None if there is none: not written, and no default."""
@@ -104,6 +109,9 @@ class Settings:
         written = self.written(key)
         if written is not None:
             return written
+        for named, read in self._named.items():
+            if key.startswith(f"{named}."):
+                return read(key.removeprefix(f"{named}."))
         return default(self._defaults[key], self.whose) if self._defaults.get(key) is not None else None
 
     def written(self, key: str) -> Value[Any] | None:

@@ -38,7 +38,7 @@ def problems(name: str, **facts: Any) -> set[tuple[str, int]]:
         ("R87", {"world_size": 8}, set()),  # lora with 4 bits: a warning, see below
         ("R101", {"world_size": 1}, {("AX930", 3)}),  # 100 is no multiple of 30
         ("R119", {}, {("AX525", 2)}),  # a template in Jinja, and no template
-        ("R109", {"world_size": 4}, {("ND203", 3)}),  # two engines
+        ("R109", {"world_size": 4}, {("ND203", 3), ("DS103", 3)}),  # two engines, and DeepSpeed is told no batch
         ("R117", {"world_size": 1}, set()),  # null is "not set"
         ("R121", {"world_size": 4}, {("ND801", 3), ("ND101", 4)}),  # a slip, and what it leaves: 2 ranks of 4
     ],

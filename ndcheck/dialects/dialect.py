@@ -64,11 +64,17 @@ class Examination(NamedTuple):
     verdicts: Verdicts
 
 
-def examine(dialect: Dialect, settings: Settings, facts: Facts, document: Document | None = None) -> Examination:
+def examine(
+    dialect: Dialect,
+    settings: Settings,
+    facts: Facts,
+    document: Document | None = None,
+    complete: Callable[[Run], Run] = lambda run: run,
+) -> Examination:
     """Translate settings that ``dialect.resolve`` made, and put every rule of the dialect to the question.
 
-    With ``document``, the rules about the text itself run too.
+    With ``document``, the rules about the text itself run too; ``complete`` adds what other files of the run say.
     """
-    run = dialect.to_run(settings, facts)
+    run = complete(dialect.to_run(settings, facts))
     subjects = (settings, run) if document is None else (document, settings, run)
     return Examination(settings, run, judge(dialect.rules, *subjects))

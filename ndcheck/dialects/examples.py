@@ -23,8 +23,8 @@ def language(rule: Rule[Any], fragment: str) -> Dialect:
 def whole(rule: Rule[Any], fragment: str) -> str:
     """The fragment on the dialect's minimal config: its keys replace those, and ``given["drop"]`` takes keys away.
 
-    ``given["targets"]`` are versions of frameworks; ``given["also"]`` names rules that the bad example breaks as well, because
-    it cannot help it.
+    ``given["targets"]`` are versions of frameworks; ``given["beside"]`` is a file of the same run. ``given["also"]`` names
+    rules that the bad example breaks as well, because it cannot help it.
     """
     dropped = set(rule.given.get("drop", ()))
     own = {line.split(":")[0] for line in fragment.splitlines() if line[:1].isalpha()}
@@ -35,4 +35,4 @@ def whole(rule: Rule[Any], fragment: str) -> str:
 
 def facts_of(rule: Rule[Any]) -> dict[str, Any]:
     """The arguments of ``facts.gather`` under which the examples hold."""
-    return {name: value for name, value in rule.given.items() if name not in ("drop", "also", "targets")}
+    return {name: value for name, value in rule.given.items() if name not in ("drop", "also", "targets", "beside")}

@@ -51,7 +51,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "key": finding.key,
         **_region(finding.region),
         "message": finding.message,
-        "related": [{**_region(region), "label": region.label} for region in finding.related],
+        "related": [
+            {**({"path": region.path} if region.path else {}), **_region(region), "label": region.label}
+            for region in finding.related
+        ],
         "fix": {"safety": finding.fix.safety.value, "title": finding.fix.title} if finding.fix else None,
     }
 

@@ -50,16 +50,23 @@ def _finding(file: FileReport, finding: Finding, paint: Paint) -> str:
     severity = paint(finding.severity.value, _COLOURS[finding.severity])
     lines = [f"{where}: {severity} {finding.code} [{finding.name}]", f"  {_visible(finding.message)}"]
     lines += _frame(file.document, finding, paint)
+    lines += [_elsewhere(place, paint) for place in finding.related if place.path]
     if finding.fix:
         lines.append(f"  {paint('repair', '1;32')}: {_visible(finding.fix.title)}")
     return "\n".join(lines) + "\n"
+
+
+def _elsewhere(place: Region, paint: Paint) -> str:
+    """A place in another file of the run."""
+    where = paint(f"{_visible(place.path)}:{place.line}:{place.column}", "1")
+    return f"  {paint('see', '1;34')} {where}: {_visible(place.label)}"
 
 
 def _frame(document: Document, finding: Finding, paint: Paint) -> list[str]:
     """Every line that takes part, with the primary place underlined by ^ and the others by -."""
     if not document.text:
         return []
-    places = [(finding.region, True), *((region, False) for region in finding.related)]
+    places = [(finding.region, True), *((region, False) for region in finding.related if not region.path)]
     places.sort(key=lambda item: (item[0].line, item[0].column))
     gutter = len(str(places[-1][0].line))
     lines: list[str] = []
@@ -122,8 +129,9 @@ def _summary(report: Report, unreadable: Mapping[str, str], hidden: int, paint: 
     lines = [f"{paint(found, colour)} in {counted(len(report.files), 'file')}.\n"] if report.files else []
     if hidden:
         lines.append(f"{counted(hidden, 'finding')} known from the baseline.\n")
-    fixable = sum(is_fixable(finding.fix, unsafe=False) for finding in report.findings)
-    unsafe = sum(is_fixable(finding.fix, unsafe=True) for finding in report.findings) - fixable
+    fixes = [finding.fix for file in report.files if file.asked_for for finding in file.findings]
+    fixable = sum(is_fixable(fix, unsafe=False) for fix in fixes)
+    unsafe = sum(is_fixable(fix, unsafe=True) for fix in fixes) - fixable
     if fixable:
         extra = f" ({unsafe} more with --unsafe-fixes)" if unsafe else ""
         lines.append(f"{counted(fixable, 'finding')} can be repaired with --fix{extra}.\n")

@@ -19,6 +19,8 @@ def page(rule: Rule[Any]) -> str:
         fill(f"{rule.summary.rstrip('.')}.", 100),
         fill(rule.why, 100),
     ]
+    if beside := rule.given.get("beside"):
+        parts.append(f"Beside this file of the same run:\n\n{indent(beside.rstrip(), '    ')}")
     for title, fragment in (("Breaks it", rule.bad), ("Does not", rule.good)):
         if fragment:
             parts.append(f"{title}{_facts(rule)}:\n\n{indent(_as_written(rule, fragment), '    ')}")

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ndcheck.rules import batch, kernels, keys, layout, optimizer, readings, sequence, sharding, tensor_parallel, text
+from ndcheck.rules import (
+    batch,
+    kernels,
+    keys,
+    layout,
+    optimizer,
+    pairs,
+    readings,
+    sequence,
+    sharding,
+    tensor_parallel,
+    text,
+)
 from ndcheck.rules.rule import Rule
 
 NEUTRAL: tuple[Rule[Any], ...] = (
@@ -21,4 +33,5 @@ NEUTRAL: tuple[Rule[Any], ...] = (
     *batch.RULES,
     *optimizer.RULES,
     *kernels.RULES,
+    *pairs.RULES,
 )

@@ -8,12 +8,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ndcheck.document import Document
 from ndcheck.findings import Fix, Severity, Violation, notes
+from ndcheck.pairing import Driven, Launched
 from ndcheck.rules.conditions import Condition, Source
 from ndcheck.run import Run
 from ndcheck.settings import Settings
 from ndcheck.values import Value
 
-Subject = TypeVar("Subject", Document, Settings, Run)
+Subject = TypeVar("Subject", Document, Settings, Run, Launched, Driven)
 Check = Callable[[Subject], Iterable[Violation]]
 
 
@@ -34,9 +35,9 @@ class Rule(Generic[Subject]):
     """One constraint.
 
     ``code`` and ``name`` are stable. ``reads`` is what ``check`` is given: the Document (the text
-    itself), the Settings (a dialect's own words) or the Run (neutral words). ``bad`` breaks the rule
+    itself), the Settings (a dialect's own words), the Run (neutral words), or two Runs that belong together. ``bad`` breaks the rule
     and nothing else, ``good`` is its nearest legal neighbour; both are YAML fragments that stand on
-    a minimal config (that of their dialect), under the facts in ``given``. ``unchecked`` says that the
+    a minimal config (that of their dialect), under the facts in ``given``, whose ``beside`` is a file of the same run. ``unchecked`` says that the
     framework itself lets the mistake pass. ``versions`` is the range of framework versions for which
     the rule holds, as a requirement (``axolotl<0.19``); empty means all.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 from ndcheck.document import Document
 from ndcheck.findings import Severity
+from ndcheck.pairing import Driven, Launched
 from ndcheck.rules.rule import Rule
 from ndcheck.rules.versions import ASSUMED, in_range
 from ndcheck.run import Run
@@ -83,6 +84,8 @@ def _reason(rule: Rule[Any]) -> str:
         return "is about the text, of which a schema sees nothing"
     if rule.reads is Run:
         return "multiplies, divides or compares numbers, or needs a fact from outside the file"
+    if rule.reads in (Launched, Driven):
+        return "compares two files"
     if rule.clause is not None:
         return "holds for other versions"
     return "looks through lists and names, or compares values with each other"

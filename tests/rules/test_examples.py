@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ndcheck.checker import check
+from ndcheck.checker import Text, check_together
 from ndcheck.dialects import ALL
 from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import gather
+from ndcheck.findings import Severity
 from ndcheck.policy import Policy
 from ndcheck.rules.rule import Rule
 
@@ -27,8 +28,14 @@ WITHOUT = {
 def findings(rule: Rule[Any], fragment: str) -> list[str]:
     policy = Policy(targets=rule.given.get("targets", {}))
     spoken = language(rule, fragment).name
-    report = check(whole(rule, fragment), "example.yaml", gather(**facts_of(rule)), spoken, policy)
-    return [finding.name for finding in report.findings]
+    beside = [Text("beside.yaml", text)] if (text := rule.given.get("beside")) else []
+    texts = [Text("example.yaml", whole(rule, fragment)), *beside]
+    return [
+        finding.name
+        for report in check_together(texts, gather(**facts_of(rule)), spoken, policy)
+        for finding in report.findings
+        if not beside or finding.severity is not Severity.INFO
+    ]
 
 
 @pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)

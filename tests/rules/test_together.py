@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ndcheck.checker import check
+from ndcheck.checker import Text, check, check_together
 from ndcheck.dialects import ALL
 from ndcheck.dialects.examples import facts_of, language, whole
 from ndcheck.facts import gather
@@ -39,8 +39,10 @@ def corpus() -> list[tuple[str, tuple[Finding, ...]]]:
         if rule.bad or rule.good:
             policy = Policy(targets=rule.given.get("targets", {}))
             spoken = language(rule, rule.bad).name
-            report = check(whole(rule, rule.bad), rule.name, gather(**facts_of(rule)), spoken, policy)
-            found.append((rule.name, report.findings))
+            beside = [Text("beside.yaml", text)] if (text := rule.given.get("beside")) else []
+            texts = [Text(rule.name, whole(rule, rule.bad)), *beside]
+            reports = check_together(texts, gather(**facts_of(rule)), spoken, policy)
+            found += [(f"{rule.name} in {report.path}", report.findings) for report in reports]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from ndcheck.facts import Facts
 from ndcheck.run import Batch, Kernels, Loader, Run, Sequence, Sharding
@@ -38,7 +39,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             by_mesh=not is_megatron(settings),
             cpu=derive(lambda: on_cpu(settings)),
         ),
-        batch=Batch(accumulation=_accumulation(settings)),
+        batch=Batch(accumulation=_number(settings, "gradient_accumulation_steps")),
         sequence=Sequence(
             zigzag=default(False, "accelerate"),  # load balancing needs a multiple of 2 x cp, and falls back without it
             pads=False,
@@ -53,6 +54,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             pads_to_length=default(True, "accelerate"),
         ),
         kernels=Kernels(),
+        precision=_precision(settings),
+        stated={"max_grad_norm": clipping} if (clipping := _number(settings, "gradient_clipping")) else {},
     )
 
 
@@ -121,6 +124,16 @@ def _with_machines(settings: Settings, facts: Facts) -> Facts:
     return replace(facts, nodes=machines, gpus_per_node=each)
 
 
-def _accumulation(settings: Settings) -> Value[int] | None:
-    value = settings.value("deepspeed_config.gradient_accumulation_steps")
-    return value if value is not None and value.readable and isinstance(value.value, int) else None
+def _number(settings: Settings, key: str) -> Value[Any] | None:
+    """A number that the launcher hands to DeepSpeed."""
+    value = settings.value(f"deepspeed_config.{key}")
+    return value if value is not None and value.readable and isinstance(value.value, int | float) else None
+
+
+def _precision(settings: Settings) -> Value[str] | None:
+    """``mixed_precision``; false is YAML's reading of no."""
+    value = settings.value("mixed_precision")
+    if value is None or not value.readable or value.value is None:
+        return None
+    word = value.value or "no"
+    return Value(word, Origin(Source.DERIVED, f"mixed_precision {word}", value.path))

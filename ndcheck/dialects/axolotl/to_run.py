@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ndcheck.dialects.stated import precision, stated
 from ndcheck.facts import Facts
 from ndcheck.run import Batch, Groups, Kernels, Loader, Run, Sequence, Sharding
 from ndcheck.settings import Settings
@@ -62,6 +63,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
         groups=_groups(settings),
         adapter=_given(settings, "adapter"),
         reentrant=derive(lambda: _reentrant(settings)),
+        precision=precision(settings),
+        stated=stated(settings, "optimizer", "lr_scheduler"),
     )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 from ndcheck.facts import Facts
 from ndcheck.run import Batch, Kernels, Loader, Run, Sequence, Sharding
 from ndcheck.settings import Settings
-from ndcheck.values import Origin, Source, Value, default, derive
+from ndcheck.values import Origin, Source, Value, default
 
 WHOSE = "DeepSpeed"
 STATED = {
+    "bf16": "bf16.enabled",
+    "fp16": "fp16.enabled",
     "learning_rate": "optimizer.params.lr",
     "adam_betas": "optimizer.params.betas",
     "adam_epsilon": "optimizer.params.eps",
@@ -47,7 +49,6 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             pads_to_length=default(True, WHOSE),
         ),
         kernels=Kernels(),
-        precision=derive(lambda: precision(settings)),
         stated={name: value for name, key in STATED.items() if (value := given(settings, key)) is not None},
     )
 
@@ -61,18 +62,6 @@ def given(settings: Settings, key: str) -> Value[Any] | None:
 def number(settings: Settings, key: str) -> Value[int] | None:
     """The same for a count."""
     return given(settings, key)
-
-
-def precision(settings: Settings) -> Value[str | None]:
-    """The type that is computed in, where the file says one; "no" where it switches one off."""
-    values = [(name, given(settings, f"{name}.enabled")) for name in ("bf16", "fp16")]
-    for name, value in values:
-        if value is not None and value.value:
-            return Value(name, value.origin)
-    for _, value in values:
-        if value is not None:
-            return Value("no", value.origin)
-    return default(None, WHOSE)
 
 
 def degrees(settings: Settings, facts: Facts) -> dict[str, Value[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ndcheck.dialects.stated import precision, stated
 from ndcheck.dialects.transformers.keys import METHODS, OWN_KEYS
 from ndcheck.facts import Facts
 from ndcheck.run import Batch, Groups, Kernels, Loader, Run, Sequence, Sharding
@@ -28,6 +29,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             fsdp_version=settings.value("fsdp_config.version"),
             deepspeed=switch(settings, "deepspeed"),
             switch="fsdp: true and fsdp_config.version: 2",
+            by_launcher=True,
             cpu=switch(settings, "use_cpu"),
         ),
         batch=Batch(
@@ -56,6 +58,8 @@ def to_run(settings: Settings, facts: Facts) -> Run:
         groups=groups(settings),
         adapter=None,
         average_tokens=settings.value("average_tokens_across_devices"),
+        precision=precision(settings),
+        stated=stated(settings, "optim", "lr_scheduler_type"),
     )
 
 

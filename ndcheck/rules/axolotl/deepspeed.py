@@ -1,10 +1,10 @@
-"""axolotl's rules about DeepSpeed, as far as the file itself decides: a JSON file that it names is not read."""
+"""axolotl's rules about DeepSpeed, as far as the config itself decides; what a JSON file says has rules of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ndcheck.findings import Fix, RemoveKey, SetValue, Severity, Violation, place
+from ndcheck.findings import Fix, RemoveKey, Severity, Violation, place
 from ndcheck.rules.conditions import above, equals, is_mapping, matches, on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
@@ -12,6 +12,7 @@ from ndcheck.settings import Settings
 
 ZERO3 = matches("deepspeed", "zero3") | equals("deepspeed.zero_optimization.stage", 3)
 """Stage 3, by the name that axolotl ships it under or as written inline."""
+INLINE = "deepspeed: {train_micro_batch_size_per_gpu: auto, zero_optimization: {stage: 1}}\n"
 LORA = "adapter: lora\nlora_target_linear: true\n"
 
 DEEPCOMPILE_WITHOUT_DEEPSPEED = conditional(
@@ -95,8 +96,8 @@ DEEPSPEED_INLINE = conditional(
     message="axolotl 0.18 crashes on an inline deepspeed config with {tensor_parallel_size} and {deepcompile}",
     fix=Fix("move the mapping into a JSON file and name that"),
     evidence="axolotl 0.18 validation.py:1162 and 1195, run: TypeError",
-    bad="deepspeed: {zero_optimization: {stage: 1}}\ndeepcompile: true\n",
-    good="deepspeed: {zero_optimization: {stage: 1}}\ndeepcompile: false\n",
+    bad=f"{INLINE}deepcompile: true\n",
+    good=f"{INLINE}deepcompile: false\n",
 )
 
 
@@ -121,37 +122,6 @@ def deepspeed_on_one_rank(run: Run) -> Iterator[Violation]:
         yield Violation(place(run.sharding.deepspeed), message, fix=Fix("remove deepspeed"))
 
 
-@rule(
-    "AX406",
-    Severity.ERROR,
-    Settings,
-    evidence="transformers 5.14 integrations/deepspeed.py:253",
-    bad="deepspeed: {gradient_accumulation_steps: 2}\n",
-    good="deepspeed: {gradient_accumulation_steps: 1}\n",
-    unchecked=True,
-)
-def deepspeed_batch_differs(settings: Settings) -> Iterator[Violation]:
-    """The inline DeepSpeed config states another batch than the file.
-
-    transformers compares the two when it starts and refuses any difference; auto takes the file's value.
-    """
-    for ours, theirs in DEEPSPEED_NAMES.items():
-        wanted, stated = settings.value(ours), settings.value(f"deepspeed.{theirs}")
-        if wanted is None or stated is None or stated.value is None or stated.value == "auto":
-            continue
-        if wanted.value and stated.value != wanted.value:
-            edits = (SetValue(stated.path, "auto"),) if stated.path else ()
-            fix = Fix("write auto", edits=edits)
-            yield Violation(place(stated), f"{stated} differs from {wanted}", fix=fix)
-
-
-DEEPSPEED_NAMES = {
-    "micro_batch_size": "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "max_grad_norm": "gradient_clipping",
-}
-"""axolotl's key -> DeepSpeed's."""
-
 RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     DEEPCOMPILE_WITHOUT_DEEPSPEED,
     ZERO3_NOT_REENTRANT,
@@ -159,5 +129,4 @@ RULES: tuple[Rule[Settings] | Rule[Run], ...] = (
     ZERO3_8BIT,
     DEEPSPEED_INLINE,
     deepspeed_on_one_rank,
-    deepspeed_batch_differs,
 )
