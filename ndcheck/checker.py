@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
+from ndcheck import models
 from ndcheck.dialects import DIALECTS, Detection, detect
 from ndcheck.dialects.dialect import Dialect, Examination, Role, examine
 from ndcheck.document import Document, Problem, Span
-from ndcheck.facts import FactError, Facts, read_model_config
+from ndcheck.facts import FactError, Facts
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
 from ndcheck.pairing import Driven, Launched, driven_by, elsewhere, started_by, with_ranks
 from ndcheck.policy import Policy
@@ -27,13 +28,17 @@ from ndcheck.values import Path, Unreadable, Value, dotted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """What follows from a config: None where a fact or a legal value is missing. Sizes in ranks and rows per step."""
+    """What follows from a config: None where a fact or a legal value is missing. Sizes in ranks and rows per step.
+
+    ``assumed_model``: the well-known model whose sizes were taken, because the config names it and nothing of it is on the disk.
+    """
 
     world_size: int | None = None
     layout: dict[str, int] | None = None
     layout_text: str | None = None
     global_batch_size: int | None = None
     batch_text: str | None = None
+    assumed_model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +110,7 @@ class _Sheet:
     settings: Settings | None = None
     within: Path = ()
     namer: _Sheet | None = None
+    assumed: str = ""
     alone: Run | None = None
     examination: Examination | None = None
     found: list[_Placed] = field(default_factory=list)
@@ -252,7 +258,7 @@ def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy
     if launch is not None and launch.alone is not None:
         facts = with_ranks(facts, launch.alone, launch.path)
     if facts.model is None:
-        facts = _with_local_model(sheet.dialect.model_path(sheet.settings), sheet.document, facts)
+        facts, sheet.assumed = _with_named_model(sheet.dialect.model_path(sheet.settings), sheet.document, facts)
 
     def complete(run: Run) -> Run:
         sheet.alone = run
@@ -346,23 +352,17 @@ def _examples(dialect: Dialect) -> str:
     return ", ".join(dialect.telling)
 
 
-def _with_local_model(named: Value[str] | None, document: Document, facts: Facts) -> Facts:
-    """The model's shape, where the config names a directory on this disk."""
-    if named is None or not _is_directory(named.value):
-        return facts
+def _with_named_model(named: Value[str] | None, document: Document, facts: Facts) -> tuple[Facts, str]:
+    """The facts with the model's sizes, where its name gives them; and the well-known model that was assumed, if one was."""
+    if named is None:
+        return facts, ""
     try:
-        return replace(facts, model=read_model_config(FilePath(named.value)))
+        found = models.find(named.value)
     except FactError as error:
         place = document.locate(named.path or ())
         document.problems.append(Problem("model-config-unreadable", str(error), place.value if place else Span(0, 0)))
-        return facts
-
-
-def _is_directory(name: str) -> bool:
-    try:
-        return bool(name) and FilePath(name).is_dir()
-    except (OSError, ValueError):  # a name too long, or with a null byte, is no directory
-        return False
+        return facts, ""
+    return (replace(facts, model=found.shape), found.assumed) if found else (facts, "")
 
 
 def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileReport:
@@ -384,7 +384,9 @@ def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileRepo
         told_by=sheet.told_by,
         findings=tuple(findings),
         not_run=silent,
-        derived=_derived(sheet.examination.run) if sheet.examination else Derived(),
+        derived=replace(_derived(sheet.examination.run), assumed_model=sheet.assumed)
+        if sheet.examination
+        else Derived(),
         asked_for=sheet is sheets[0],
     )
 

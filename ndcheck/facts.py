@@ -76,10 +76,8 @@ class ModelShape:
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, Any], source: str) -> ModelShape:
-        """The shape in a parsed config.json; the text part of a composite model's. Sizes of a wrong type are left out."""
-        text = config.get("text_config")
-        if isinstance(text, Mapping) and "num_attention_heads" not in config:
-            config = {**config, **text}
+        """The shape in a parsed config.json; the text part's of a composite model. Sizes of a wrong type are left out."""
+        config = _text_part(config)
         found: dict[str, Value[Any]] = {}
         for name, keys in _SHAPE_KEYS.items():
             wanted = {"family": str, "tied_embeddings": bool}.get(name, int)
@@ -92,6 +90,30 @@ class ModelShape:
             found["kv_heads"] = Value(found["heads"].value, found["heads"].origin)
         partial = _partial_attention(config, source)
         return cls(source=source, partial_attention=partial, **found)
+
+
+_TEXT_PARTS = (
+    "thinker_config",
+    "text_config",
+    "llm_config",
+    "language_config",
+    "language_model",
+    "text_model",
+    "decoder",
+)
+"""Where composite models keep the config of the part that writes text."""
+
+
+def _text_part(config: Mapping[str, Any], depth: int = 3) -> Mapping[str, Any]:
+    """The config with that of its text part laid over it, where only that part says how many heads there are."""
+    if depth == 0 or any(key in config for key in _SHAPE_KEYS["heads"]):
+        return config
+    for name in _TEXT_PARTS:
+        part = config.get(name)
+        text = _text_part(part, depth - 1) if isinstance(part, Mapping) else {}
+        if any(key in text for key in _SHAPE_KEYS["heads"]):
+            return {**config, **text}
+    return config
 
 
 def _partial_attention(config: Mapping[str, Any], source: str) -> Value[str] | None:

@@ -39,6 +39,7 @@ def _file(file: FileReport) -> dict[str, Any]:
             "world_size": file.derived.world_size,
             "layout": file.derived.layout,
             "global_batch_size": file.derived.global_batch_size,
+            "assumed_model": file.derived.assumed_model or None,
         },
     }
 

@@ -33,6 +33,7 @@ def render(
     several = len(report.files) > 1
     tail = [_dialect(file) for file in report.files if verbose and file.dialect]
     tail += [line for file in report.files if (line := _derived(file, several))]
+    tail += [_assumed(file) for file in report.files if file.derived.assumed_model]
     return "\n".join([*blocks, "".join([*tail, *_summary(report, unreadable, hidden, paint)])])
 
 
@@ -118,6 +119,11 @@ def _derived(file: FileReport, with_path: bool) -> str:
     if not parts:
         return ""
     return f"{_visible(file.path) + ': ' if with_path else ''}{'; '.join(parts)}\n"
+
+
+def _assumed(file: FileReport) -> str:
+    model = file.derived.assumed_model
+    return f"{_visible(file.path)}: sizes of the model as published for {model}; {FLAGS['model_config']} gives those of yours.\n"
 
 
 def _summary(report: Report, unreadable: Mapping[str, str], hidden: int, paint: Paint) -> list[str]:
