@@ -71,12 +71,15 @@ class ModelShape:
     max_positions: Value[int] | None = None
     tied_embeddings: Value[bool] | None = None
     experts: Value[int] | None = None
+    composite: bool = False
+    """It has parts beside the one that writes text, of other families."""
     partial_attention: Value[str] | None = None
     """What says that some layers do not attend to everything before: a window, or other kinds of layers."""
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, Any], source: str) -> ModelShape:
         """The shape in a parsed config.json; the text part's of a composite model. Sizes of a wrong type are left out."""
+        composite = any(isinstance(config.get(name), Mapping) for name in _TEXT_PARTS)
         config = _text_part(config)
         found: dict[str, Value[Any]] = {}
         for name, keys in _SHAPE_KEYS.items():
@@ -89,7 +92,7 @@ class ModelShape:
             # transformers' own reading: no KV entry means multi-head attention
             found["kv_heads"] = Value(found["heads"].value, found["heads"].origin)
         partial = _partial_attention(config, source)
-        return cls(source=source, partial_attention=partial, **found)
+        return cls(source=source, composite=composite, partial_attention=partial, **found)
 
 
 _TEXT_PARTS = (
@@ -238,4 +241,4 @@ def _shape(model_config: str | os.PathLike[str] | Mapping[str, Any] | None) -> M
     return read_model_config(FilePath(model_config))
 
 
-assert {"source", "partial_attention", *_SHAPE_KEYS} == {field.name for field in fields(ModelShape)}
+assert {"source", "composite", "partial_attention", *_SHAPE_KEYS} == {field.name for field in fields(ModelShape)}

@@ -24,7 +24,8 @@ class Sharding:
     ``switch``: how FSDP2 is switched on, in the framework's words. ``cpu``: ranks have no GPU. ``by_mesh``: accelerate's mesh
     places the ranks, with DDP or FSDP for the data axes; else the framework shards in a way of its own (Megatron-LM, transformers'
     DistributedConfig). ``fills``: a dp_shard that nobody wrote takes the ranks that are left.
-    ``by_launcher``: the framework leaves FSDP to its launcher as readily as it sets it up itself.
+    ``wraps``: classes of the layers that are wrapped, with commas or as a list. ``by_launcher``: the framework leaves FSDP to its
+    launcher as readily as it sets it up itself.
     """
 
     fsdp: Value[bool]
@@ -35,6 +36,7 @@ class Sharding:
     by_mesh: bool = True
     fills: bool = False
     by_launcher: bool = False
+    wraps: Value[str | list[str]] | None = None
     cpu: Value[bool] | None = None
 
 

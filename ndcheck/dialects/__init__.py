@@ -33,7 +33,7 @@ FOREIGN = {
 
 
 class Detection(NamedTuple):
-    """What the keys of a file say of its dialect: the one that they are of, dialect -> keys that only it has, and the
+    """What the keys of a file say of its dialect: the one that they are of, dialect -> keys that tell it, and the
     framework that the file is of if there is no dialect for it."""
 
     dialect: Dialect | None
@@ -42,11 +42,26 @@ class Detection(NamedTuple):
 
 
 def detect(mapping: Mapping[Any, Any]) -> Detection:
-    """The dialect that has most keys of its own in the mapping; none if two have as many, or a framework without one does."""
+    """The dialect that has most keys of its own in the mapping; none if a framework without one does.
+
+    Where that does not decide, the one that knows most keys of the file; without any key of one's own it must know them all, two at
+    least. Where that does not either, the one that reads the values without a wrong type. None if two are still as good.
+    """
     found = {name: keys for name, dialect in DIALECTS.items() if (keys := dialect.recognised_by(mapping))}
     foreign = next((name for name, keys in FOREIGN.items() if not keys.isdisjoint(mapping)), None)
     if foreign is not None and "axolotl" not in found:
         return Detection(None, found, foreign)
-    ranked = sorted(found, key=lambda name: -len(found[name]))
-    tied = len(ranked) > 1 and len(found[ranked[0]]) == len(found[ranked[1]])
-    return Detection(DIALECTS[ranked[0]] if ranked and not tied else None, found)
+    best = _best({name: len(keys) for name, keys in found.items()})
+    if len(best) == 1:
+        return Detection(DIALECTS[best[0]], found)
+    known = {name: DIALECTS[name].knows(mapping) for name in best or DIALECTS}
+    if not found:
+        known = {name: keys for name, keys in known.items() if len(keys) == len(mapping) > 1}
+    best = _best({name: len(keys) for name, keys in known.items()})
+    if len(best) > 1:
+        best = _best({name: -len(DIALECTS[name].resolve(mapping).problems) for name in best})
+    return Detection(DIALECTS[best[0]], known) if len(best) == 1 else Detection(None, found or known)
+
+
+def _best(scores: Mapping[str, int]) -> list[str]:
+    return [name for name, score in scores.items() if score == max(scores.values())]

@@ -30,7 +30,8 @@ class Role(IntEnum):
 class Dialect:
     """One framework's config language.
 
-    ``markers`` are keys that no other framework's file has at top level, and ``telling`` a few of them for a message.
+    ``keys`` are those that it knows at top level, ``markers`` those of them that no other framework's file has there, and ``telling`` a
+    few of these for a message.
     ``minimal`` is the smallest config that the framework accepts, key -> YAML. ``key_count``: how many keys it knows.
     ``model_path`` finds the value that may name a local model directory, ``engine`` the one that names, or holds, the config of
     an engine such as DeepSpeed. ``writes``: the notation that its files are commonly in.
@@ -40,6 +41,7 @@ class Dialect:
     summary: str
     role: Role
     writes: Literal["yaml", "json"] = "yaml"
+    keys: frozenset[str]
     markers: frozenset[str]
     telling: tuple[str, ...]
     minimal: Mapping[str, str]
@@ -54,6 +56,10 @@ class Dialect:
     def recognised_by(self, mapping: Mapping[Any, Any]) -> tuple[str, ...]:
         """The keys of the mapping that only this dialect has."""
         return tuple(key for key in mapping if isinstance(key, str) and key in self.markers)
+
+    def knows(self, mapping: Mapping[Any, Any]) -> tuple[str, ...]:
+        """The keys of the mapping that this dialect has as well."""
+        return tuple(key for key in mapping if isinstance(key, str) and key in self.keys)
 
 
 class Examination(NamedTuple):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 
-from ndcheck.findings import Fix, Note, Severity, Violation, notes, place
+from ndcheck.findings import Fix, Note, SetValue, Severity, Violation, notes, place
 from ndcheck.rules.conditions import on
 from ndcheck.rules.rule import Rule, conditional, rule
 from ndcheck.run import Run
 
+WRAPPED = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
 FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
 
 
@@ -182,6 +186,47 @@ def sharding_on_cpu(run: Run) -> Iterator[Violation]:
     yield Violation(where, f"{cpu} with {named}: {outcome}", notes(*axes.values()), Fix("use GPUs, or one rank"))
 
 
+@rule(
+    "ND207",
+    Severity.ERROR,
+    Run,
+    evidence="accelerate 1.15 utils/dataclasses.py, set_auto_wrap_policy: a ValueError when the model is prepared",
+    bad=f"{WRAPPED}  fsdp_transformer_layer_cls_to_wrap: GPT2Block\n",
+    good=f"{WRAPPED}  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n",
+    given={"model_config": {"model_type": "llama"}},
+    unchecked=True,
+)
+def wrapped_class_of_other_model(run: Run) -> Iterator[Violation]:
+    """The layers to wrap are those of another model.
+
+    FSDP looks the class up among the model's own modules, and stops when it finds none of this name. Classes that no model of
+    transformers calls its layer are left alone: they may be the model's own.
+    """
+    wraps = run.sharding.wraps
+    if wraps is None or not wraps.value or not run.sharding.fsdp.value:
+        return
+    model = run.model()
+    own = layers().get(model.family.value if model.family else "")
+    names = wraps.value if isinstance(wraps.value, list) else wraps.value.split(",")
+    wanted = [name.strip() for name in names]
+    if own is None or model.composite or not own.isdisjoint(wanted):
+        return
+    others = frozenset().union(*layers().values())
+    for name in wanted:
+        if name in others:
+            layer = sorted(own)[0]
+            edits = (SetValue(wraps.path, layer),) if wraps.path and len(wanted) == 1 else ()
+            message = f"{name} is no layer of {model.family}: {' or '.join(sorted(own))} is"
+            yield Violation(place(wraps), message, fix=Fix(f"write {layer}", edits=edits))
+
+
+@cache
+def layers() -> dict[str, frozenset[str]]:
+    """Family -> classes of its layers, which transformers 5.24 never splits over devices (``_no_split_modules``)."""
+    table = json.loads(files("ndcheck.rules").joinpath("layers.json").read_text(encoding="utf-8"))
+    return {family: frozenset(names) for family, names in table.items()}
+
+
 RULES: tuple[Rule[Run], ...] = (
     fsdp_required,
     fsdp_shard_of_one,
@@ -189,4 +234,5 @@ RULES: tuple[Rule[Run], ...] = (
     mesh_needs_fsdp2,
     cp_needs_fsdp2,
     sharding_on_cpu,
+    wrapped_class_of_other_model,
 )

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from ndcheck.checker import check
+from ndcheck.facts import gather
+from ndcheck.rules.sharding import layers
 from tests.helpers import FSDP1, FSDP2, LIGER, Seen, codes, findings, seen
 
 
@@ -119,3 +122,35 @@ def test_mesh_needs_fsdp2(fragment: str, line: int | None) -> None:
 
 def test_nothing_of_the_kind_without_a_mesh() -> None:
     assert codes(LIGER, world_size=8).isdisjoint({"ND201", "ND202", "ND203", "ND204"})
+
+
+ACCELERATE = (
+    "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2, fsdp_transformer_layer_cls_to_wrap: "
+)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "model", "message"),
+    [
+        ("GPT2Block", {"model_type": "bert"}, "GPT2Block is no layer of bert (model_type in the model config): BertEmbeddings or BertLayer is"),
+        ("LlamaDecoderLayer", {"model_type": "qwen3"}, "LlamaDecoderLayer is no layer of qwen3 (model_type in the model config): Qwen3DecoderLayer is"),
+        ("Qwen3DecoderLayer", {"model_type": "qwen3"}, None),
+        ("'LlamaDecoderLayer, Qwen3DecoderLayer'", {"model_type": "qwen3"}, None),  # one of them is there
+        ("MyBlock", {"model_type": "qwen3"}, None),  # the model's own code may have it
+        ("GPT2Block", {"model_type": "of-nobody"}, None),
+        ("SiglipEncoderLayer", {"text_config": {"model_type": "llama", "num_attention_heads": 4}}, None),
+        ("null", {"model_type": "qwen3"}, None),
+    ],
+)  # fmt: skip
+def test_wrapped_classes(wrapped: str, model: dict[str, Any], message: str | None) -> None:
+    found = check(f"{ACCELERATE}{wrapped}}}\n", "a.yaml", gather(model_config=model)).findings
+    assert [one.message for one in found if one.code == "ND207"] == ([message] if message else [])
+
+
+def test_layers_are_those_that_transformers_names() -> None:
+    import transformers
+
+    for family, module in (("llama", "Llama"), ("qwen3_moe", "Qwen3Moe"), ("gpt2", "GPT2"), ("gpt_oss", "GptOss")):
+        known = getattr(transformers, f"{module}PreTrainedModel")._no_split_modules
+        assert known
+        assert set(known) <= layers()[family]

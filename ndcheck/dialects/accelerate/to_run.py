@@ -35,6 +35,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             fsdp=derive(lambda: type_is(settings, "FSDP")),
             fsdp_version=settings.value("fsdp_config.version"),
             deepspeed=derive(lambda: type_is(settings, "DEEPSPEED")),
+            wraps=settings.value("fsdp_config.transformer_layer_cls_to_wrap"),
             switch=SWITCH,
             by_mesh=not is_megatron(settings),
             cpu=derive(lambda: on_cpu(settings)),

@@ -21,6 +21,7 @@ DIALECT = Dialect(
     name="axolotl",
     summary="axolotl's training config",
     role=Role.TRAINING,
+    keys=frozenset(ALL_KEYS),
     markers=frozenset(
         {
             "base_model",
@@ -29,6 +30,7 @@ DIALECT = Dialect(
             "sample_packing",
             "dp_shard_size",
             "dp_replicate_size",
+            "fsdp_version",
             "tensor_parallel_size",
             "context_parallel_size",
             "sequence_parallel_degree",

@@ -33,6 +33,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             fsdp_version=_given(settings, "fsdp_version") or _pinned_version(settings),
             deepspeed=_switch(settings, "deepspeed"),
             stands_beside=frozenset({"cp", "ep"}),  # context and expert parallelism may stand alone beside FSDP1
+            wraps=settings.value("fsdp_config.transformer_layer_cls_to_wrap"),
             switch="fsdp_version: 2 and an fsdp_config",
             fills=True,
         ),

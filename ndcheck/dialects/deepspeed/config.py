@@ -13,6 +13,7 @@ DIALECT = Dialect(
     summary="DeepSpeed's JSON config, alone or as another config names it",
     role=Role.ENGINE,
     writes="json",
+    keys=TOP,
     markers=frozenset(
         """
         zero_optimization train_micro_batch_size_per_gpu train_batch_size zero_allow_untested_optimizer

@@ -28,6 +28,7 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             fsdp=switch(settings, "fsdp"),
             fsdp_version=settings.value("fsdp_config.version"),
             deepspeed=switch(settings, "deepspeed"),
+            wraps=settings.value("fsdp_config.transformer_layer_cls_to_wrap"),
             switch="fsdp: true and fsdp_config.version: 2",
             by_launcher=True,
             cpu=switch(settings, "use_cpu"),
