@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 from ndcheck import baseline, fixes, options
 from ndcheck.checker import FileReport, PairError, Report, Text, check_together
+from ndcheck.dialects import ASSUMED
 from ndcheck.facts import FactError, Facts, gather
 from ndcheck.findings import Severity
 from ndcheck.output import as_json, as_text
 from ndcheck.policy import Policy, PolicyError
-from ndcheck.rules.versions import ASSUMED
 
 OK, FINDINGS, FAILED = 0, 1, 2
 

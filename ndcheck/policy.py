@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import PurePath
 from typing import Any
 
-from ndcheck.dialects import ALL
+from ndcheck.dialects import ALL, ASSUMED
 from ndcheck.findings import Severity
 from ndcheck.rules.rule import Rule
 from ndcheck.rules.versions import in_range
@@ -52,7 +52,7 @@ class Policy:
         if self.select and not _selected(rule, self.select):
             return False
         ignored = (*self.ignore, *self._ignored_for(path))
-        return not _selected(rule, ignored) and in_range(rule.versions, self.targets)
+        return not _selected(rule, ignored) and in_range(rule.versions, self.targets, ASSUMED)
 
     def severity(self, rule: Rule[Any], own: Severity) -> Severity:
         """The severity to report, given the finding's own."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ndcheck.conformance.cells import Cell
 from ndcheck.conformance.engines import options
-from ndcheck.dialects import DIALECTS
+from ndcheck.dialects import ASSUMED, DIALECTS
 from ndcheck.facts import Facts
 from ndcheck.findings import Severity
 from ndcheck.rules import NEUTRAL
@@ -189,6 +189,6 @@ def _found(violations: list[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for rule, violation in violations:
         severity: Severity = violation.severity or rule.severity
-        if in_range(rule.versions, {}) and found.get(rule.name) != "error":
+        if in_range(rule.versions, {}, ASSUMED) and found.get(rule.name) != "error":
             found[rule.name] = severity.value
     return found

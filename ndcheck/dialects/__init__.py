@@ -14,6 +14,9 @@ DIALECTS: dict[str, Dialect] = {
 }
 """Every dialect, by name."""
 
+ASSUMED: dict[str, str] = {name: version for dialect in DIALECTS.values() for name, version in dialect.packages.items()}
+"""Package -> the version that its rules were written against: assumed where nobody says another."""
+
 _BY_CODE = {rule.code: rule for dialect in DIALECTS.values() for rule in dialect.rules}
 ALL: tuple[Rule[Any], ...] = tuple(_BY_CODE.values())
 """The catalogue: the rules of all frameworks first, then those of each."""

@@ -32,6 +32,7 @@ class Dialect:
 
     ``keys`` are those that it knows at top level, ``markers`` those of them that no other framework's file has there, and ``telling`` a
     few of these for a message.
+    ``packages``: the framework's, and the versions that its rules were written against.
     ``minimal`` is the smallest config that the framework accepts, key -> YAML. ``key_count``: how many keys it knows.
     ``model_path`` finds the value that may name a local model directory, ``engine`` the one that names, or holds, the config of
     an engine such as DeepSpeed. ``writes``: the notation that its files are commonly in.
@@ -40,6 +41,7 @@ class Dialect:
     name: str
     summary: str
     role: Role
+    packages: Mapping[str, str]
     writes: Literal["yaml", "json"] = "yaml"
     keys: frozenset[str]
     markers: frozenset[str]

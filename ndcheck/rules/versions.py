@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-ASSUMED = {"accelerate": "1.15", "axolotl": "0.18", "deepspeed": "0.19.8", "transformers": "5.24", "trl": "1.10"}
-"""Package -> the version that its rules were written against: assumed where nobody says another."""
 
-
-def in_range(versions: str, targets: Mapping[str, str]) -> bool:
+def in_range(versions: str, targets: Mapping[str, str], assumed: Mapping[str, str]) -> bool:
     """Whether a requirement such as ``axolotl<0.19`` is met; an empty one is.
 
-    The version is that of ``targets``, else the installed one, else the assumed one.
+    The version is that of ``targets``, else the installed one, else the assumed one: that which the rules were written against.
     """
     if not versions:
         return True
     from packaging.requirements import Requirement
 
     wanted = Requirement(versions)
-    version = targets.get(wanted.name) or _installed(wanted.name) or ASSUMED[wanted.name]
+    version = targets.get(wanted.name) or _installed(wanted.name) or assumed[wanted.name]
     return wanted.specifier.contains(version, prereleases=True)
 
 

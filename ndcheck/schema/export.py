@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ndcheck.dialects import ASSUMED
 from ndcheck.document import Document
 from ndcheck.findings import Severity
 from ndcheck.pairing import Driven, Launched
 from ndcheck.rules.rule import Rule
-from ndcheck.rules.versions import ASSUMED, in_range
+from ndcheck.rules.versions import in_range
 from ndcheck.run import Run
 from ndcheck.schema import accelerate, axolotl, deepspeed, transformers
 from ndcheck.schema.clauses import Compiler, Definitions, clause
@@ -65,7 +66,9 @@ def export(words: Words, *, draft: str = "7", strict: bool = False) -> dict[str,
 
 def conditional_rules(words: Words) -> list[Rule[Any]]:
     """The rules that are conditions, as far as they hold for the versions that a schema is made for."""
-    return [rule for rule in words.dialect.rules if rule.clause is not None and in_range(rule.versions, ASSUMED)]
+    return [
+        rule for rule in words.dialect.rules if rule.clause is not None and in_range(rule.versions, ASSUMED, ASSUMED)
+    ]
 
 
 def expressed(words: Words) -> set[str]:

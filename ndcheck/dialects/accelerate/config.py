@@ -12,6 +12,7 @@ DIALECT = Dialect(
     name="accelerate",
     summary="accelerate's launch file, as `accelerate config` writes it",
     role=Role.LAUNCH,
+    packages={"accelerate": "1.15"},
     keys=TOP,
     markers=frozenset(
         {

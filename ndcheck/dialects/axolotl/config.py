@@ -21,6 +21,7 @@ DIALECT = Dialect(
     name="axolotl",
     summary="axolotl's training config",
     role=Role.TRAINING,
+    packages={"axolotl": "0.18"},
     keys=frozenset(ALL_KEYS),
     markers=frozenset(
         {
@@ -89,7 +90,7 @@ class AxolotlConfig(AxolotlKeys):
                 input=data,
             )
             for rule, violation in verdicts.violations
-            if (violation.severity or rule.severity) is Severity.ERROR and in_range(rule.versions, {})
+            if (violation.severity or rule.severity) is Severity.ERROR and in_range(rule.versions, {}, DIALECT.packages)
         ]
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)

@@ -12,6 +12,7 @@ DIALECT = Dialect(
     name="deepspeed",
     summary="DeepSpeed's JSON config, alone or as another config names it",
     role=Role.ENGINE,
+    packages={"deepspeed": "0.19.8"},
     writes="json",
     keys=TOP,
     markers=frozenset(

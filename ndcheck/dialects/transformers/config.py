@@ -32,6 +32,7 @@ DIALECT = Dialect(
     name="transformers",
     summary="arguments of transformers' Trainer and of TRL's trainers, as YAML or JSON",
     role=Role.TRAINING,
+    packages={"transformers": "5.24", "trl": "1.10"},
     keys=KNOWN,
     markers=MARKERS,
     telling=("model_name_or_path", "num_train_epochs", "per_device_train_batch_size"),
