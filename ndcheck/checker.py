@@ -152,7 +152,7 @@ def check_together(
     sheets = [_sheet(text, dialect if number == 0 else None) for number, text in enumerate(texts)]
     _one_of_each(sheets)
     if not any(sheet.is_a(Role.ENGINE) for sheet in sheets):
-        sheets += [engine for sheet in list(sheets) if (engine := _engine(sheet)) is not None]
+        sheets += _engines(sheets)
     known = sorted((sheet for sheet in sheets if sheet.dialect), key=_part)
     for sheet in known:
         _examine_beside(sheet, known, facts, policy)
@@ -197,6 +197,15 @@ def _one_of_each(sheets: Sequence[_Sheet]) -> None:
         same = [sheet.path for sheet in sheets if sheet.is_a(role)]
         if len(same) > 1:
             raise PairError(f"{same[0]} and {same[1]} are both {what}; a run has one")
+
+
+def _engines(sheets: Sequence[_Sheet]) -> list[_Sheet]:
+    """The engine's config that the training file names or holds, else that of the launch file, which the trainer then takes."""
+    for role in (Role.TRAINING, Role.LAUNCH):
+        engine = next((engine for sheet in sheets if sheet.is_a(role) and (engine := _engine(sheet))), None)
+        if engine is not None:
+            return [engine]
+    return []
 
 
 def _engine(sheet: _Sheet) -> _Sheet | None:
@@ -253,7 +262,7 @@ def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy
     """Put the rules to one sheet, with what the files before it say."""
     assert sheet.dialect is not None
     assert sheet.settings is not None
-    above = [one for one in known if one.examination is not None and _belong(one, sheet)]
+    above = [one for one in known if one.examination is not None]
     launch = next((one for one in above if one.is_a(Role.LAUNCH)), None)
     if launch is not None and launch.alone is not None:
         facts = with_ranks(facts, launch.alone, launch.path)
@@ -281,11 +290,6 @@ def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy
             sheet.found.append(_Placed(rule, _inside(violation, sheet.within)))
 
 
-def _belong(one: _Sheet, other: _Sheet) -> bool:
-    """An engine's config belongs to the file that names it, and to what starts that."""
-    return not other.is_a(Role.ENGINE) or other.namer is None or one is other.namer or one.is_a(Role.LAUNCH)
-
-
 def _compare(first: _Sheet, second: _Sheet, policy: Policy) -> None:
     """Put the rules about pairs to two files, the alone-standing meaning of each."""
     if first.alone is None or second.alone is None:
@@ -294,7 +298,7 @@ def _compare(first: _Sheet, second: _Sheet, policy: Policy) -> None:
     pair: Launched | Driven
     if first.is_a(Role.LAUNCH) and second.is_a(Role.TRAINING):
         pair = Launched(first=first.alone, second=second.alone, names=names)
-    elif second.is_a(Role.ENGINE) and not first.is_a(Role.ENGINE) and (second.namer or first) is first:
+    elif second.is_a(Role.ENGINE) and first is not second:
         pair = Driven(first=first.alone, second=second.alone, names=names)
     else:
         return

@@ -296,3 +296,25 @@ def test_a_file_of_no_kind_beside_another_is_told_so() -> None:
     training, other = together(HF, "a: 1\n")
     assert [one.name for one in other.findings] == ["unknown-dialect"]
     assert not training.findings
+
+
+def test_the_trainer_takes_the_engine_that_its_launch_file_names(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(AUTO | {"gradient_clipping": 0.3}))
+    launch = f"{ZERO}deepspeed_config: {{deepspeed_config_file: {tmp_path}/ds.json}}\n"
+    reports = check_together([Text("train.yaml", f"{HF}max_grad_norm: 1.0\n"), Text("launch.yaml", launch)], gather())
+    assert [(report.path, report.dialect) for report in reports] == [
+        ("train.yaml", "transformers"),
+        ("launch.yaml", "accelerate"),
+        (f"{tmp_path}/ds.json", "deepspeed"),
+    ]
+    [finding] = [one for one in reports[2].findings if one.severity.value == "error"]
+    assert finding.message == "gradient_clipping 0.3 differs from max_grad_norm 1.0 in train.yaml"
+    assert [place.path for place in finding.related] == ["train.yaml"]
+
+
+def test_an_engine_of_the_training_file_s_own_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(AUTO))
+    (tmp_path / "b.json").write_text("{")
+    launch = f"{ZERO}deepspeed_config: {{deepspeed_config_file: {tmp_path}/b.json}}\n"
+    reports = check_together([Text("0.yaml", f"{HF}deepspeed: {tmp_path}/a.json\n"), Text("1.yaml", launch)], gather())
+    assert [Path(report.path).name for report in reports] == ["0.yaml", "1.yaml", "a.json"]
