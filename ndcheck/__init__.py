@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ndcheck.checker import FileReport, Report
     from ndcheck.dialects.axolotl import AxolotlConfig
@@ -63,15 +63,19 @@ def validate(
     gpus_per_node: int | None = None,
     model_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     dialect: str | None = None,
+    beside: Iterable[str | os.PathLike[str]] = (),
 ) -> Report:
     """Check one config: ``source`` is its path, or its text if it has a line break or a colon and is no file.
 
+    ``beside`` are further files of the same run, such as accelerate's launch file: each is checked against the others. The report
+    holds the config first, then those, then an engine's config that one of them names.
+
     The world size is the argument, else the environment variable ``WORLD_SIZE``, else unknown;
     ``model_config`` is a path of a config.json or its parsed content. What is wrong with the config is
-    in the report, never an exception. Raises OSError if the file cannot be read, and
-    ``ndcheck.facts.FactError`` (a ValueError) if an argument is unusable.
+    in the report, never an exception. Raises OSError if a file cannot be read, and
+    ``ndcheck.facts.FactError`` or ``ndcheck.checker.PairError`` (ValueErrors) if an argument is unusable.
     """
-    from ndcheck.checker import Report, check
+    from ndcheck.checker import Report, Text, check_together
     from ndcheck.facts import gather
 
     facts = gather(
@@ -81,8 +85,8 @@ def validate(
         model_config=model_config,
         environment=os.environ,
     )
-    content, name = load(source)
-    return Report(files=(check(content, name, facts, dialect),))
+    texts = [Text(name, content) for content, name in map(load, (source, *beside))]
+    return Report(files=check_together(texts, facts, dialect))
 
 
 def load(source: str | os.PathLike[str]) -> tuple[bytes | str, str]:

@@ -13,6 +13,7 @@ from ndcheck.dialects.dialect import Dialect, Examination, Role, examine
 from ndcheck.document import Document, Problem, Span
 from ndcheck.facts import FactError, Facts
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
+from ndcheck.layout import counted
 from ndcheck.pairing import Driven, Launched, driven_by, elsewhere, started_by, with_ranks
 from ndcheck.policy import Policy
 from ndcheck.reader import read
@@ -470,7 +471,10 @@ def _derived(run: Run) -> Derived:
         return Derived(world_size=run.facts.world_size.value if run.facts.world_size else None)
     text = None
     if layout is not None and rows is not None and micro is not None and accumulation is not None:
-        text = f"{rows} rows a step = {micro.value} micro batch x {accumulation.value} accumulation x {layout.data_ranks} data ranks"
+        text = (
+            f"{counted(rows, 'row')} a step = {micro.value} micro batch x {accumulation.value} accumulation "
+            f"x {counted(layout.data_ranks, 'data rank')}"
+        )
     return Derived(
         world_size=run.facts.world_size.value if run.facts.world_size else None,
         layout=layout.degrees() if layout else None,

@@ -318,3 +318,14 @@ def test_an_engine_of_the_training_file_s_own_comes_first(tmp_path: Path) -> Non
     launch = f"{ZERO}deepspeed_config: {{deepspeed_config_file: {tmp_path}/b.json}}\n"
     reports = check_together([Text("0.yaml", f"{HF}deepspeed: {tmp_path}/a.json\n"), Text("1.yaml", launch)], gather())
     assert [Path(report.path).name for report in reports] == ["0.yaml", "1.yaml", "a.json"]
+
+
+def test_as_a_function(tmp_path: Path) -> None:
+    import ndcheck
+
+    (tmp_path / "launch.yaml").write_text(f"{DDP}mixed_precision: bf16\n")
+    report = ndcheck.validate(f"{HF}fp16: true\n", beside=[tmp_path / "launch.yaml"])
+    assert [file.path for file in report.files] == ["<text>", str(tmp_path / "launch.yaml")]
+    assert [one.name for one in report.findings] == ["launch-precision-differs"] * 2
+    with pytest.raises(PairError):
+        ndcheck.validate(HF, beside=[tmp_path / "launch.yaml", tmp_path / "launch.yaml"])

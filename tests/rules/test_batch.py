@@ -44,9 +44,8 @@ def test_global_batch_counts_data_ranks_only(
     assert used == layout
     if rows is not None:
         assert derived.batch_text is not None
-        assert derived.batch_text.startswith(
-            f"{rows} rows a step = 2 micro batch x 4 accumulation x {rows // 8} data ranks"
-        )
+        ranked = "1 data rank" if rows == 8 else f"{rows // 8} data ranks"
+        assert derived.batch_text == f"{rows} rows a step = 2 micro batch x 4 accumulation x {ranked}"
 
 
 @pytest.mark.parametrize(
