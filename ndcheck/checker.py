@@ -116,6 +116,7 @@ class _Sheet:
     examination: Examination | None = None
     found: list[_Placed] = field(default_factory=list)
     missing: dict[str, frozenset[str]] = field(default_factory=dict)
+    pairs: set[type] = field(default_factory=set)
 
     def is_a(self, role: Role) -> bool:
         """It is read, and has this part in the run."""
@@ -303,6 +304,8 @@ def _compare(first: _Sheet, second: _Sheet, policy: Policy) -> None:
         pair = Driven(first=first.alone, second=second.alone, names=names)
     else:
         return
+    for sheet in (first, second):
+        sheet.pairs.add(type(pair))
     for rule, violation in judge(NEUTRAL, pair).violations:
         sheet, other = (second, first) if violation.file else (first, second)
         if _speaks(rule, policy, sheet.path):
@@ -375,13 +378,11 @@ def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileRepo
     document, path = sheet.document, sheet.path
     parts = [sheet, *(one for one in sheets if one.within and one.namer is sheet)]
     findings = [_finding(document, placed, policy, path) for part in parts for placed in part.found]
-    findings = _unsuppressed(document, findings, policy, path)
+    silent = _silent(parts)
+    unasked = {name for names in silent.values() for name in names} | _unpaired(parts)
+    findings = _unsuppressed(document, findings, policy, path, unasked)
     findings = [finding for finding in findings if policy.shows(finding.severity)]
     findings.sort(key=lambda finding: (finding.region.line, finding.region.column, finding.code))
-    silent = dict(sheet.missing)
-    for part in parts:
-        for fact, rules in part.examination.verdicts.not_run.items() if part.examination else ():
-            silent[fact] = silent.get(fact, frozenset()) | {rule.name for rule in rules}
     return FileReport(
         path=path,
         document=document,
@@ -396,8 +397,30 @@ def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileRepo
     )
 
 
-def _unsuppressed(document: Document, findings: list[Finding], policy: Policy, path: str) -> list[Finding]:
-    """The findings that no comment silences, and one for each name in a comment that silences nothing."""
+def _silent(parts: Sequence[_Sheet]) -> dict[str, frozenset[str]]:
+    """Fact -> rules that could not speak without it."""
+    silent: dict[str, frozenset[str]] = {}
+    for part in parts:
+        found = part.examination.verdicts.not_run if part.examination else {}
+        named = {fact: frozenset(rule.name for rule in rules) for fact, rules in found.items()}
+        for fact, names in (*part.missing.items(), *named.items()):
+            silent[fact] = silent.get(fact, frozenset()) | names
+    return silent
+
+
+def _unpaired(parts: Sequence[_Sheet]) -> set[str]:
+    """Rules about pairs of which the other file is not there."""
+    there = {pair for part in parts for pair in part.pairs}
+    return {rule.name for rule in NEUTRAL if rule.reads in (Launched, Driven) and rule.reads not in there}
+
+
+def _unsuppressed(
+    document: Document, findings: list[Finding], policy: Policy, path: str, unasked: set[str]
+) -> list[Finding]:
+    """The findings that no comment silences, and one for each name in a comment that silences nothing.
+
+    A rule that was ``unasked`` may have something to silence another time.
+    """
     comments = suppressions(document)
     kept = []
     for finding in findings:
@@ -408,7 +431,9 @@ def _unsuppressed(document: Document, findings: list[Finding], policy: Policy, p
     if not policy.allows(text_rules.UNUSED_SUPPRESSION, path):
         return kept
     for comment in comments:
-        unused = [f"{name} is not found here" for name in comment.names if name not in comment.used]
+        unused = [
+            f"{name} is not found here" for name in comment.names if name not in comment.used and name not in unasked
+        ]
         if not comment.names:
             unused = ["name the rules to ignore: # ndcheck: ignore[name] reason"]
         kept += [_unused(document, comment, message, policy) for message in unused]

@@ -329,3 +329,20 @@ def test_as_a_function(tmp_path: Path) -> None:
     assert [one.name for one in report.findings] == ["launch-precision-differs"] * 2
     with pytest.raises(PairError):
         ndcheck.validate(HF, beside=[tmp_path / "launch.yaml", tmp_path / "launch.yaml"])
+
+
+def test_a_comment_silences_its_own_place_and_is_not_unused_without_the_other_file() -> None:
+    training = f"{HF}fp16: true  # ndcheck: ignore[launch-precision-differs] measured\n"
+    launch = f"{DDP}mixed_precision: bf16\n"
+    assert contradictions(training, launch) == {("warning", "launch-precision-differs", "1", 3)}
+    [report] = together(training)
+    assert not report.findings
+    [agreeing, _] = together(training, f"{DDP}mixed_precision: fp16\n")
+    assert [one.name for one in agreeing.findings] == ["unused-suppression"]
+
+
+def test_a_comment_about_a_rule_that_lacks_a_fact_is_not_unused() -> None:
+    text = f"{AXOLOTL}gradient_accumulation_steps: 1\n{FSDP2}dp_shard_size: 8  # ndcheck: ignore[world-size-product] on 4 ranks, to try\n"
+    assert not [one for one in together(text)[0].findings if one.name == "unused-suppression"]
+    assert [one.name for one in together(text, world_size=8)[0].findings] == ["unused-suppression"]
+    assert not [one for one in together(text, world_size=4)[0].findings if one.severity.value != "info"]
