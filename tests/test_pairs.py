@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from accelerate.utils.deepspeed import HfDeepSpeedConfig
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-from ndcheck.checker import FileReport, PairError, Text, check_together
+from ndcheck.checker import FileReport, PairError, Report, Text, check_together
 from ndcheck.cli import main
 from ndcheck.facts import gather
+from ndcheck.output import as_text
+from tests.schema.configs import config
 
 AXOLOTL = (
     "base_model: org/model\ndatasets: [{path: org/data, type: alpaca}]\nlearning_rate: 1.0e-5\nmicro_batch_size: 2\n"
@@ -346,3 +350,17 @@ def test_a_comment_about_a_rule_that_lacks_a_fact_is_not_unused() -> None:
     assert not [one for one in together(text)[0].findings if one.name == "unused-suppression"]
     assert [one.name for one in together(text, world_size=8)[0].findings] == ["unused-suppression"]
     assert not [one for one in together(text, world_size=4)[0].findings if one.severity.value != "info"]
+
+
+def test_whatever_the_files_say_there_is_a_report() -> None:
+    chance = Random(3)
+    for _ in range(150):
+        training = config(chance.choice(["axolotl", "transformers"]), chance)
+        files: list[dict[str, Any]] = [training, config("accelerate", chance), config("deepspeed", chance)]
+        if chance.random() < 0.4:
+            training["deepspeed"] = files.pop()
+        chance.shuffle(files)
+        texts = [Text(f"{number}.json", json.dumps(content)) for number, content in enumerate(files)]
+        with suppress(PairError):  # told by few keys, two may be taken for the same
+            reports = check_together(texts, gather(world_size=chance.choice([None, 1, 6, 8])))
+            assert as_text.render(Report(files=reports), {})

@@ -234,9 +234,11 @@ def batch_total(run: Run) -> Iterator[Violation]:
     if total is None or any(value.value < 1 for value in (total, *factors)):
         return
     data_ranks = _data_ranks(run)
+    if not data_ranks:
+        return
     product = data_ranks * prod(value.value for value in factors)
     whole = total.value == product if len(factors) == 2 else total.value % product == 0
-    if not data_ranks or whole:
+    if whole:
         return
     text = " x ".join([*(str(value) for value in factors), counted(data_ranks, "data rank")])
     nearest = max(total.value // product, 1) * product if len(factors) < 2 else product

@@ -46,6 +46,7 @@ def found(config: dict[str, Any], world: int | None = None) -> dict[str, str]:
         # 8 / (2 x 2) = 2
         ({TOTAL: 4, MICRO: 2, STEPS: 1, "tensor_parallel": {"autotp_size": 2}, "sequence_parallel_size": 2}, 8, True),
         ({TOTAL: 32, MICRO: 2, STEPS: 1}, None, True),  # nobody knows
+        ({TOTAL: 32, MICRO: 2, "sequence_parallel_size": 5}, 8, True),  # 8 / 5 data ranks are none to count with
     ],
 )
 def test_the_rows_of_a_step(sizes: dict[str, Any], world: int | None, right: bool) -> None:
