@@ -84,7 +84,10 @@ def explain_rows(baseline: Record, found: Mapping[str, Array], tolerance: float)
     weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
     if np.linalg.norm(columns @ weights - target) > max(tolerance, 1e-8) * np.linalg.norm(target):
         return ""
-    off = {row: round(float(weight), 3) for row, weight in zip(rows, weights, strict=True) if abs(weight - 1) > 1e-3}
+    # + 0.0: a weight of nearly none may be less than none
+    off = {
+        row: round(float(weight), 3) + 0.0 for row, weight in zip(rows, weights, strict=True) if abs(weight - 1) > 1e-3
+    }
     groups: dict[float, list[int]] = {}
     for row, weight in off.items():
         groups.setdefault(weight, []).append(row)

@@ -201,6 +201,7 @@ ROWS = {4: np.array([1.0, 0.0, 0.0, 2.0]), 5: np.array([0.0, 1.0, 0.0, 3.0]), 6:
         ((1, 1, 0), "row 6 counts 0.00x"),
         ((1, 2, 1), "row 5 counts 2.00x"),
         ((0, 0, 1), "rows 4 to 5 count 0.00x"),
+        ((-1e-6, 0, 1), "rows 4 to 5 count 0.00x"),  # as some processors round
         ((1, 1, 1), ""),
         ((0.5, 2, 3), ""),
     ],
