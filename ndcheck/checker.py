@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
 
 from ndcheck import models
-from ndcheck.dialects import DIALECTS, Detection, detect
-from ndcheck.dialects.dialect import Dialect, Examination, Role, examine
+from ndcheck.dialects.dialect import Role, examine
 from ndcheck.document import Document, Problem, Span
 from ndcheck.facts import FactError, Facts
 from ndcheck.findings import Finding, Mark, Region, Severity, Violation
 from ndcheck.layout import counted
-from ndcheck.pairing import Driven, Launched, driven_by, elsewhere, started_by, with_ranks
+from ndcheck.pairing import Driven, Launched, driven_by, started_by, with_ranks
 from ndcheck.policy import Policy
-from ndcheck.reader import read
 from ndcheck.rules import NEUTRAL
 from ndcheck.rules import text as text_rules
 from ndcheck.rules.judge import judge
 from ndcheck.rules.rule import Rule
 from ndcheck.run import Run
-from ndcheck.settings import Settings
+from ndcheck.sheets import PairError, Placed, Sheet, Text, open_all
 from ndcheck.suppressions import Suppression, suppressions
 from ndcheck.values import Path, Unreadable, Value, dotted
+
+__all__ = ["Derived", "FileReport", "PairError", "Report", "Text", "check", "check_together"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,48 +89,6 @@ class Report:
         return merged
 
 
-class PairError(ValueError):
-    """Files that cannot belong to one run; the message says why."""
-
-
-class Text(NamedTuple):
-    """A file's name and content."""
-
-    path: str
-    content: bytes | str
-
-
-@dataclass(slots=True, kw_only=True)
-class _Sheet:
-    """One config on its way to a report. ``within``: the key under which it stands in the file, if it is not the file itself."""
-
-    path: str
-    document: Document
-    dialect: Dialect | None = None
-    told_by: str = ""
-    settings: Settings | None = None
-    within: Path = ()
-    namer: _Sheet | None = None
-    assumed: str = ""
-    alone: Run | None = None
-    examination: Examination | None = None
-    found: list[_Placed] = field(default_factory=list)
-    missing: dict[str, frozenset[str]] = field(default_factory=dict)
-    pairs: set[type] = field(default_factory=set)
-
-    def is_a(self, role: Role) -> bool:
-        """It is read, and has this part in the run."""
-        return self.dialect is not None and self.dialect.role is role
-
-
-class _Placed(NamedTuple):
-    """A violation in a sheet; ``other`` is the pair's other file, if it is a pair's."""
-
-    rule: Rule[Any]
-    violation: Violation
-    other: _Sheet | None = None
-
-
 def check(
     content: bytes | str, path: str, facts: Facts, dialect: str | None = None, policy: Policy | None = None
 ) -> FileReport:
@@ -151,134 +109,35 @@ def check_together(
     files that have the same part in a run.
     """
     policy = policy or Policy()
-    sheets = [_sheet(text, dialect if number == 0 else None) for number, text in enumerate(texts)]
-    _one_of_each(sheets)
-    if not any(sheet.is_a(Role.ENGINE) for sheet in sheets):
-        sheets += _engines(sheets)
-    known = sorted((sheet for sheet in sheets if sheet.dialect), key=_part)
+    sheets = open_all(texts, dialect)
+    known = [sheet for role in Role for sheet in sheets if sheet.is_a(role)]
     for sheet in known:
         _examine_beside(sheet, known, facts, policy)
-    for launch in known:
-        for other in known:
-            _compare(launch, other, policy)
+    for first, second in combinations(known, 2):
+        _compare(first, second, policy)
     for sheet in sheets:
         if sheet.dialect is None:
             rules = [rule for rule in text_rules.RULES if _speaks(rule, policy, sheet.path)]
-            sheet.found = [_Placed(*found) for found in judge(rules, sheet.document).violations]
+            sheet.found = [Placed(*found) for found in judge(rules, sheet.document).violations]
     return tuple(_report(sheet, sheets, policy) for sheet in sheets if not sheet.within)
 
 
-def _part(sheet: _Sheet) -> Role:
-    assert sheet.dialect is not None
-    return sheet.dialect.role
-
-
-def _sheet(text: Text, dialect: str | None) -> _Sheet:
-    document = _read(text.content, text.path)
-    mapping = document.data
-    told = detect(mapping) if isinstance(mapping, dict) else Detection(None, {})
-    chosen = DIALECTS[dialect] if dialect else told.dialect
-    if document.root is not None and not isinstance(mapping, dict):
-        what = "empty" if mapping is None else "a list" if isinstance(mapping, list) else "a single value"
-        document.problems.append(
-            Problem("not-a-mapping", f"the file is {what}; a config is keys and values", Span(0, 0))
-        )
-    elif document.root is None and not document.problems:
-        document.problems.append(Problem("not-a-mapping", "the file is empty", Span(0, 0)))
-    if chosen is None or not isinstance(mapping, dict):
-        if isinstance(mapping, dict) and not _is_broken(document):
-            document.problems.append(Problem("unknown-dialect", _unknown_dialect(told), Span(0, 0)))
-        return _Sheet(path=text.path, document=document)
-    why = "as asked for" if dialect else f"its keys {', '.join(sorted(told.keys[chosen.name]))}"
-    return _Sheet(path=text.path, document=document, dialect=chosen, told_by=why, settings=chosen.resolve(mapping))
-
-
-def _one_of_each(sheets: Sequence[_Sheet]) -> None:
-    parts = {Role.LAUNCH: "launch files", Role.TRAINING: "training files", Role.ENGINE: "configs of an engine"}
-    for role, what in parts.items():
-        same = [sheet.path for sheet in sheets if sheet.is_a(role)]
-        if len(same) > 1:
-            raise PairError(f"{same[0]} and {same[1]} are both {what}; a run has one")
-
-
-def _engines(sheets: Sequence[_Sheet]) -> list[_Sheet]:
-    """The engine's config that the training file names or holds, else that of the launch file, which the trainer then takes."""
-    for role in (Role.TRAINING, Role.LAUNCH):
-        engine = next((engine for sheet in sheets if sheet.is_a(role) and (engine := _engine(sheet))), None)
-        if engine is not None:
-            return [engine]
-    return []
-
-
-def _engine(sheet: _Sheet) -> _Sheet | None:
-    """The engine's config that a file names or holds, if it can be read."""
-    if sheet.dialect is None or sheet.settings is None:
-        return None
-    value = sheet.dialect.engine(sheet.settings)
-    if value is None or not value.readable or value.path is None:
-        return None
-    dialect = next(one for one in DIALECTS.values() if one.role is Role.ENGINE)
-    if isinstance(value.value, dict):
-        settings = dialect.resolve(value.value)
-        engine = _Sheet(path=sheet.path, document=sheet.document, dialect=dialect, settings=settings, within=value.path)
-        engine.namer = sheet
-        return engine
-    if not isinstance(value.value, str) or not value.value:
-        return None
-    found = _named_file(value.value, sheet.path)
-    if found is None:
-        silent = [rule.name for rule in dialect.rules if rule not in NEUTRAL or rule.reads is Driven]
-        sheet.missing["engine_config"] = frozenset(silent)
-        return None
-    engine = _sheet(found, dialect.name)
-    engine.told_by, engine.namer = f"{dotted(value.path)} in {sheet.path}", sheet
-    if engine.settings is not None:
-        sheet.settings.let_name(dotted(value.path), _reader(engine.settings, engine.path))
-    return engine
-
-
-def _reader(settings: Settings, name: str) -> Callable[[str], Value[Any] | None]:
-    def read_there(key: str) -> Value[Any] | None:
-        value = settings.value(key)
-        return None if value is None else elsewhere(value, name)
-
-    return read_there
-
-
-MAX_NAMED = 1_000_000
-"""Bytes of a file that a config names; a larger one is no config."""
-
-
-def _named_file(name: str, by: str) -> Text | None:
-    """A JSON file that a config names: from here, else from beside the config. Nothing else is opened."""
-    for path in (FilePath(name), FilePath(by).parent / name):
-        try:
-            if path.suffix == ".json" and path.is_file() and path.stat().st_size <= MAX_NAMED:
-                return Text(str(path), path.read_bytes())
-        except (OSError, ValueError):  # no such name, or not for us to read
-            continue
-    return None
-
-
-def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy: Policy) -> None:
+def _examine_beside(sheet: Sheet, known: Sequence[Sheet], facts: Facts, policy: Policy) -> None:
     """Put the rules to one sheet, with what the files before it say."""
     assert sheet.dialect is not None
     assert sheet.settings is not None
-    above = [one for one in known if one.examination is not None]
-    launch = next((one for one in above if one.is_a(Role.LAUNCH)), None)
-    if launch is not None and launch.alone is not None:
-        facts = with_ranks(facts, launch.alone, launch.path)
+    above = known[: known.index(sheet)]
+    last = above[-1] if above else None
+    if above and above[0].is_a(Role.LAUNCH) and above[0].alone is not None:
+        facts = with_ranks(facts, above[0].alone, above[0].path)
     if facts.model is None:
         facts, sheet.assumed = _with_named_model(sheet.dialect.model_path(sheet.settings), sheet.document, facts)
 
     def complete(run: Run) -> Run:
         sheet.alone = run
-        for one in above:
-            if one.alone is not None and one.is_a(Role.LAUNCH) and sheet.is_a(Role.TRAINING):
-                run = started_by(run, one.alone, one.path)
-        if sheet.is_a(Role.ENGINE) and above and above[-1].examination is not None:
-            run = driven_by(run, above[-1].examination.run, above[-1].path)
-        return run
+        if last is None or last.examination is None:
+            return run
+        return (driven_by if sheet.is_a(Role.ENGINE) else started_by)(run, last.examination.run, last.path)
 
     chosen = replace(
         sheet.dialect, rules=tuple(rule for rule in sheet.dialect.rules if _speaks(rule, policy, sheet.path))
@@ -289,27 +148,25 @@ def _examine_beside(sheet: _Sheet, known: Sequence[_Sheet], facts: Facts, policy
     for rule, violation in sheet.examination.verdicts.violations:
         # what stands nowhere in this file follows from the others, where it may have been said already
         if violation.path or rule.reads is not Run or rule.code not in said:
-            sheet.found.append(_Placed(rule, _inside(violation, sheet.within)))
+            sheet.found.append(Placed(rule, _inside(violation, sheet.within)))
 
 
-def _compare(first: _Sheet, second: _Sheet, policy: Policy) -> None:
-    """Put the rules about pairs to two files, the alone-standing meaning of each."""
+def _compare(first: Sheet, second: Sheet, policy: Policy) -> None:
+    """Put the rules about pairs to two files, in the order of their parts: to what each says by itself."""
     if first.alone is None or second.alone is None:
         return
     names = (first.path, second.path)
     pair: Launched | Driven
-    if first.is_a(Role.LAUNCH) and second.is_a(Role.TRAINING):
-        pair = Launched(first=first.alone, second=second.alone, names=names)
-    elif second.is_a(Role.ENGINE) and first is not second:
+    if second.is_a(Role.ENGINE):
         pair = Driven(first=first.alone, second=second.alone, names=names)
     else:
-        return
+        pair = Launched(first=first.alone, second=second.alone, names=names)
     for sheet in (first, second):
         sheet.pairs.add(type(pair))
     for rule, violation in judge(NEUTRAL, pair).violations:
         sheet, other = (second, first) if violation.file else (first, second)
         if _speaks(rule, policy, sheet.path):
-            sheet.found.append(_Placed(rule, _inside(violation, sheet.within), other))
+            sheet.found.append(Placed(rule, _inside(violation, sheet.within), other))
 
 
 def _inside(violation: Violation, within: Path) -> Violation:
@@ -328,38 +185,6 @@ def _speaks(rule: Rule[Any], policy: Policy, path: str) -> bool:
     return rule.name in text_rules.UNREADABLE or policy.allows(rule, path)
 
 
-def _read(content: bytes | str, path: str) -> Document:
-    if isinstance(content, str):
-        return read(content, path)
-    try:
-        return read(content.decode("utf-8"), path)
-    except UnicodeDecodeError as error:
-        before = content[: error.start].decode("utf-8")
-        # the readable part is kept, so that the finding has a line to stand on
-        document = Document(before.replace("\0", " "))
-        message = f"byte 0x{content[error.start]:02x} is no UTF-8; save the file as UTF-8"
-        document.problems.append(Problem("not-utf8", message, Span(len(before), len(before))))
-        return document
-
-
-def _is_broken(document: Document) -> bool:
-    return any(problem.kind in ("yaml-syntax", "json-syntax") for problem in document.problems)
-
-
-def _unknown_dialect(told: Detection) -> str:
-    if told.foreign is not None:
-        return f"this is a file of {told.foreign}, which ndcheck does not read: nothing was checked"
-    if told.keys:
-        seen = " and ".join(f"{name} ({', '.join(sorted(keys))})" for name, keys in told.keys.items())
-        return f"keys of {seen}, as many of each: nothing was checked; say which by --dialect"
-    wanted = "; ".join(f"{dialect.name} by keys such as {_examples(dialect)}" for dialect in DIALECTS.values())
-    return f"no known config language: nothing was checked. Known are {wanted}"
-
-
-def _examples(dialect: Dialect) -> str:
-    return ", ".join(dialect.telling)
-
-
 def _with_named_model(named: Value[str] | None, document: Document, facts: Facts) -> tuple[Facts, str]:
     """The facts with the model's sizes, where its name gives them; and the well-known model that was assumed, if one was."""
     if named is None:
@@ -373,7 +198,7 @@ def _with_named_model(named: Value[str] | None, document: Document, facts: Facts
     return (replace(facts, model=found.shape), found.assumed) if found else (facts, "")
 
 
-def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileReport:
+def _report(sheet: Sheet, sheets: Sequence[Sheet], policy: Policy) -> FileReport:
     """What was found in a file, and in configs that stand under a key of it."""
     document, path = sheet.document, sheet.path
     parts = [sheet, *(one for one in sheets if one.within and one.namer is sheet)]
@@ -397,7 +222,7 @@ def _report(sheet: _Sheet, sheets: Sequence[_Sheet], policy: Policy) -> FileRepo
     )
 
 
-def _silent(parts: Sequence[_Sheet]) -> dict[str, frozenset[str]]:
+def _silent(parts: Sequence[Sheet]) -> dict[str, frozenset[str]]:
     """Fact -> rules that could not speak without it."""
     silent: dict[str, frozenset[str]] = {}
     for part in parts:
@@ -408,7 +233,7 @@ def _silent(parts: Sequence[_Sheet]) -> dict[str, frozenset[str]]:
     return silent
 
 
-def _unpaired(parts: Sequence[_Sheet]) -> set[str]:
+def _unpaired(parts: Sequence[Sheet]) -> set[str]:
     """Rules about pairs of which the other file is not there."""
     there = {pair for part in parts for pair in part.pairs}
     return {rule.name for rule in NEUTRAL if rule.reads in (Launched, Driven) and rule.reads not in there}
@@ -441,10 +266,10 @@ def _unsuppressed(
 
 
 def _unused(document: Document, comment: Suppression, message: str, policy: Policy) -> Finding:
-    return _finding(document, _Placed(text_rules.UNUSED_SUPPRESSION, Violation((), message, span=comment.span)), policy)
+    return _finding(document, Placed(text_rules.UNUSED_SUPPRESSION, Violation((), message, span=comment.span)), policy)
 
 
-def _finding(document: Document, placed: _Placed, policy: Policy, path: str = "") -> Finding:
+def _finding(document: Document, placed: Placed, policy: Policy, path: str = "") -> Finding:
     rule, violation, other = placed
     span = Span(*violation.span) if violation.span else _span(document, violation.path, violation.mark)
     return Finding(
@@ -461,7 +286,7 @@ def _finding(document: Document, placed: _Placed, policy: Policy, path: str = ""
     )
 
 
-def _related(document: Document, violation: Violation, other: _Sheet | None, path: str) -> Iterator[Region]:
+def _related(document: Document, violation: Violation, other: Sheet | None, path: str) -> Iterator[Region]:
     for note in violation.notes:
         there, name, place = document, "", note.path
         if note.file != violation.file and other is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ndcheck import models
-from ndcheck.checker import check
+from ndcheck.checker import Report, check
 from ndcheck.facts import FactError, ModelShape, gather
 from ndcheck.output import as_text
 from tests.helpers import completed
@@ -140,8 +140,6 @@ def test_assumed_sizes_are_said_to_be_assumed() -> None:
     report = check(text, "a.yaml", gather(world_size=16), "axolotl")
     [finding] = [one for one in report.findings if one.name == "tp-kv-heads"]
     assert "ndcheck's table for Meta-Llama-3.1-8B" in finding.message
-    from ndcheck.checker import Report
-
     shown = as_text.render(Report(files=(report,)), {})
     assert "sizes of the model as published for Meta-Llama-3.1-8B (" in shown
     assert "--model-config gives those of yours" in shown

@@ -178,7 +178,7 @@ def adam(**params: object) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_an_engine_states_what_the_trainer_states(
-    arguments: dict[str, Any], engine: dict[str, Any], expected: set[str], monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], engine: dict[str, Any], expected: set[str]
 ) -> None:
     _, report = together(
         json.dumps({"output_dir": "out", "per_device_train_batch_size": 2, **arguments}), engine, world_size=1
@@ -267,7 +267,7 @@ def test_a_repair_of_an_inline_engine(tmp_path: Path, capsys: pytest.CaptureFixt
     assert path.read_text() == f"{head}deepspeed:\n  {MICRO}: auto  # why\n  zero_optimization: {{stage: 1}}\n"
 
 
-def test_three_files(tmp_path: Path) -> None:
+def test_three_files() -> None:
     """Ranks from the launch file, rows from the training file, their product against DeepSpeed's."""
     engine = {MICRO: "auto", STEPS: 3, TOTAL: 40, "zero_optimization": {"stage": 1}}
     *_, report = together(f"{HF}gradient_accumulation_steps: 3\n", ZERO, engine)

@@ -95,7 +95,7 @@ def launch_value_differs(pair: Launched) -> Iterator[Violation]:
 
     The trainer compares the two before the first step and refuses the run. A launcher that does not mean to say anything says auto.
     """
-    for launch, training in _stated_twice(pair, ("max_grad_norm",)):
+    for launch, training in _twice(pair, ("accumulation",), ("max_grad_norm",)):
         edits = (SetValue(launch.path, "auto"),) if launch.path else ()
         fix = Fix("write auto in the launch file")
         message = "{own} differs from {other}"
@@ -200,7 +200,8 @@ def engine_precision_differs(pair: Driven) -> Iterator[Violation]:
 
     The trainer compares the switches before the first step and refuses any difference; auto takes the trainer's.
     """
-    yield from _differences(pair, ("bf16", "fp16"))
+    for trainer, engine in _twice(pair, (), ("bf16", "fp16")):
+        yield _difference(pair, engine, trainer)
 
 
 @rule(
@@ -217,10 +218,9 @@ def engine_value_differs(pair: Driven) -> Iterator[Violation]:
     Rows, accumulation, the gradient's norm, the optimizer's arguments and the top of the schedule are compared before the first step,
     and any difference is refused; auto takes the trainer's.
     """
-    for engine, trainer in _counts_twice(pair):
-        yield _difference(pair, engine, trainer)
     names = ("max_grad_norm", "learning_rate", "adam_betas", "adam_epsilon", "weight_decay", "top_learning_rate")
-    yield from _differences(pair, names)
+    for trainer, engine in _twice(pair, ("micro", "accumulation"), names):
+        yield _difference(pair, engine, trainer)
 
 
 @rule(
@@ -290,29 +290,13 @@ def _origin(value: Value[Any]) -> str:
     return value.origin.text
 
 
-def _stated_twice(pair: Pair, names: tuple[str, ...]) -> Iterator[tuple[Value[Any], Value[Any]]]:
-    """What both files state, where it differs: the launcher's and the trainer's."""
-    twice = [(pair.first.batch.accumulation, pair.second.batch.accumulation)]
+def _twice(pair: Pair, counts: tuple[str, ...], names: tuple[str, ...]) -> Iterator[tuple[Value[Any], Value[Any]]]:
+    """What both files state, counts of the batch and other values by name, where it differs."""
+    twice = [(getattr(pair.first.batch, count), getattr(pair.second.batch, count)) for count in counts]
     twice += [(pair.first.stated.get(name), pair.second.stated.get(name)) for name in names]
-    for launch, training in twice:
-        if launch is not None and training is not None and launch.path and not _same(launch.value, training.value):
-            yield launch, training
-
-
-def _counts_twice(pair: Driven) -> Iterator[tuple[Value[Any], Value[Any]]]:
-    trainer, engine = pair.first.batch, pair.second.batch
-    for ours, theirs in ((trainer.micro, engine.micro), (trainer.accumulation, engine.accumulation)):
-        if ours is not None and theirs is not None and ours.value != theirs.value:
-            yield theirs, ours
-
-
-def _differences(pair: Driven, names: tuple[str, ...]) -> Iterator[Violation]:
-    for name in names:
-        trainer, engine = pair.first.stated.get(name), pair.second.stated.get(name)
-        if name == "top_learning_rate":
-            trainer = pair.first.stated.get("learning_rate")
-        if trainer is not None and engine is not None and not _same(trainer.value, engine.value):
-            yield _difference(pair, engine, trainer)
+    for first, second in twice:
+        if first is not None and second is not None and not _same(first.value, second.value):
+            yield first, second
 
 
 def _difference(pair: Driven, engine: Value[Any], trainer: Value[Any], text: str = "auto") -> Violation:

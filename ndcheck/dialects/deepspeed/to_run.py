@@ -37,9 +37,9 @@ def to_run(settings: Settings, facts: Facts) -> Run:
             by_mesh=False,
         ),
         batch=Batch(
-            micro=number(settings, "train_micro_batch_size_per_gpu"),
-            accumulation=number(settings, "gradient_accumulation_steps"),
-            total=number(settings, "train_batch_size"),
+            micro=given(settings, "train_micro_batch_size_per_gpu"),
+            accumulation=given(settings, "gradient_accumulation_steps"),
+            total=given(settings, "train_batch_size"),
         ),
         sequence=Sequence(zigzag=default(False, WHOSE), pads=True, ulysses=given(settings, "sequence_parallel_size")),
         loader=Loader(
@@ -57,11 +57,6 @@ def given(settings: Settings, key: str) -> Value[Any] | None:
     """The value in force; None if it is null, or auto."""
     value = settings.value(key)
     return None if value is None or (value.readable and value.value in (None, "auto")) else value
-
-
-def number(settings: Settings, key: str) -> Value[int] | None:
-    """The same for a count."""
-    return given(settings, key)
 
 
 def degrees(settings: Settings, facts: Facts) -> dict[str, Value[int]]:
