@@ -32,7 +32,7 @@ FLAGS = {
     "world_size": "--world-size",
     "gpus_per_node": "--gpus-per-node",
     "model_config": "--model-config",
-    "engine_config": "--with, and the engine's config that the file names",
+    "engine_config": "--with and the engine's config, which is named and not here",
 }
 """Every fact that a rule can ask for -> the flag that gives it."""
 

@@ -95,6 +95,8 @@ def contradictions(*texts: str | dict[str, Any], **facts: Any) -> set[tuple[str,
         # processes against degrees
         (f"{AXOLOTL}{FSDP2}dp_shard_size: 4\ntensor_parallel_size: 2\n", FSDP, set()),
         (f"{AXOLOTL}{FSDP2}dp_shard_size: 2\ntensor_parallel_size: 2\n", FSDP, {("error", "launched-ranks", "1", 2)}),
+        (f"{AXOLOTL}{FSDP2}tensor_parallel_size: 2\n", FSDP, {("error", "launched-ranks", "1", 2)}),  # what is left out counts as 1
+        (f"{AXOLOTL}tensor_parallel_size: 2\n", DDP, {("error", "launched-ranks", "1", 2)}),
         # degrees in both
         (
             f"{AXOLOTL}{FSDP2}dp_shard_size: 2\ntensor_parallel_size: 4\n",

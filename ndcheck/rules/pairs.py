@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import isclose
 from typing import Any
 
 from ndcheck.findings import Edit, Fix, Note, SetValue, Severity, Violation, notes, place
 from ndcheck.pairing import Driven, Launched, Pair
+from ndcheck.rules.layout import world_size_product
 from ndcheck.rules.rule import Rule, rule
 from ndcheck.values import Source, Value, shown
 
@@ -118,19 +120,18 @@ def launched_ranks(pair: Launched) -> Iterator[Violation]:
 
     Every process is a rank of the mesh, and the product of the degrees is the number of ranks.
     """
-    launch, training = pair.first, pair.second
-    processes, degrees = launch.facts.world_size, training.explicit()
-    if processes is None or processes.path is None or not degrees or not training.legal_degrees():
+    processes, training = pair.first.facts.world_size, pair.second
+    if processes is None or processes.path is None:
+        return
+    started = replace(training, facts=replace(training.facts, world_size=processes))
+    degrees = [value for value in training.explicit().values() if value.path]
+    if not degrees or not any(world_size_product.check(started)):
         return
     product = training.product()
-    grows = training.sharding.fills and "dp_shard" not in degrees
-    if product == processes.value or (grows and processes.value % product == 0):
-        return
-    text = " x ".join(_said(value) for value in degrees.values())
-    need = f"a multiple of {product}" if grows else str(product)
-    related = tuple(Note(value.path, _said(value), file=1) for value in degrees.values() if value.path)
-    message = f"{_said(processes)}, but {pair.names[1]} has {text}: {need} ranks"
-    yield Violation(place(processes), message, related, Fix(f"start {need} processes, or change the degrees"))
+    factors = " x ".join(map(_said, degrees)) + (f" = {product}" if len(degrees) > 1 else "")
+    related = tuple(Note(place(value), _said(value), file=1) for value in degrees)
+    message = f"{_said(processes)} does not fit {factors} in {pair.names[1]}"
+    yield Violation(place(processes), message, related, Fix(f"start {product} processes, or change the degrees"))
 
 
 @rule(
