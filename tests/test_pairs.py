@@ -269,6 +269,13 @@ def test_a_repair_of_an_inline_engine(tmp_path: Path, capsys: pytest.CaptureFixt
     assert path.read_text() == f"{head}deepspeed:\n  {MICRO}: auto  # why\n  zero_optimization: {{stage: 1}}\n"
 
 
+def test_a_precision_that_the_gpu_decides_contradicts_nothing() -> None:
+    engine = AUTO | {"fp16": {"enabled": True}}
+    for written, expected in (("", set()), ("bf16: auto\n", set()), ("bf16: true\n", {"engine-precision-differs"})):
+        _, report = together(f"{AXOLOTL}gradient_accumulation_steps: 1\n{written}", engine)
+        assert {one.name for one in report.findings if one.severity.value == "error"} == expected
+
+
 def test_three_files() -> None:
     """Ranks from the launch file, rows from the training file, their product against DeepSpeed's."""
     engine = {MICRO: "auto", STEPS: 3, TOTAL: 40, "zero_optimization": {"stage": 1}}

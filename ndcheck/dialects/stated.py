@@ -23,10 +23,18 @@ def stated(settings: Settings, optimizer: str, scheduler: str) -> dict[str, Valu
     found = {name: _value(settings, name) for name in ("learning_rate", "bf16", *_DEFAULTS)}
     found["top_learning_rate"] = found["learning_rate"]
     found["adam_betas"] = _betas(settings)
+    if _on_the_gpu(settings) and settings.written("fp16") is None:
+        found["fp16"] = None
     found |= {name: settings.written(key) for name, key in (("optimizer", optimizer), ("scheduler", scheduler))}
     return {
         name: value for name, value in found.items() if value is not None and value.readable and value.value is not None
     }
+
+
+def _on_the_gpu(settings: Settings) -> bool:
+    """Whether the GPU decides between bf16 and fp16."""
+    word = settings.value("bf16")
+    return word is not None and word.readable and word.value == "auto"
 
 
 def _value(settings: Settings, key: str) -> Value[Any] | None:
